@@ -58,8 +58,8 @@ impl Concurrency {
         }
     }
 
-    /// An instance answered while `queued` queries waited; until then it was full, or not. Returns the slots that instances are to
-    /// have from now on, at the end of a round.
+    /// An instance answered while `queued` queries waited; until then it was full, or not. Returns
+    /// the slots that instances are to have from now on, at the end of a round.
     pub(crate) fn answered(&mut self, now: Time, queued: usize, is_full: bool) -> Option<u32> {
         self.answers += 1;
         self.full += u32::from(is_full);
