@@ -176,7 +176,7 @@ mod tests {
         }
     }
 
-    /// Slots after so many rounds with always a queue, in which `rate(slots)` answers come a second.
+    /// Slots after so many rounds with a queue, in which `rate(slots)` answers come a second.
     fn rounds(concurrency: &mut Concurrency, rounds: u32, rate: impl Fn(u32) -> f64) -> u32 {
         for _ in 0..rounds {
             concurrency.judge(rate(concurrency.slots));

@@ -145,7 +145,7 @@ impl<I, O> Core<I, O> {
         }
     }
 
-    /// Returns true while no instance of the deployed model is up: then there is nothing to wait for.
+    /// Returns true while no instance of the deployed model is up: there is nothing to wait for.
     pub(crate) fn is_down(&self) -> bool {
         let deployed = self.pool(PoolId::DEPLOYED);
         !deployed.is_some_and(Pool::is_any_up)

@@ -119,7 +119,7 @@ fn changed((_, _, code, redundant, straggle): &Variant) -> Result<String> {
         STRAGGLE.replace("0.01", &share.to_string())
     });
     let mut text = shell()?.read_file(file)?;
-    // Groups with few members have one row of two, and two late queries in a thousand are lost there.
+    // Groups with few members have one row of two, where two late queries in a thousand are lost.
     let flush_after = if code.1 > 1 { 10 } else { 6 };
     for (from, to) in [
         (
