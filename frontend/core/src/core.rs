@@ -263,10 +263,11 @@ impl<I, O> Core<I, O> {
         }
     }
 
-    /// Keeps a closed query's own requests until `until`; until now if none of them has a slot.
-    /// Without a time, withdraws them. Forgets the query once it has none. Redundant ones beside
-    /// them are withdrawn in any case.
+    /// Keeps a closed query's own requests until `until`; until now if they wait for instances that
+    /// are all down. Without a time, withdraws them. Forgets the query once it has none. Redundant
+    /// ones beside them are withdrawn in any case.
     pub(crate) fn settle(&mut self, id: QueryId, keep_until: Option<Time>) {
+        let is_down = self.is_down();
         let Some(query) = self
             .queries
             .get_mut(&id)
@@ -277,9 +278,9 @@ impl<I, O> Core<I, O> {
         let is_in_flight = |id| self.jobs.get(id).is_some_and(|job| job.instance.is_some());
         match keep_until.filter(|_| !query.jobs.is_empty()) {
             Some(until) => {
-                let until = match query.jobs.iter().any(is_in_flight) {
-                    true => until,
-                    false => self.now,
+                let until = match is_down && !query.jobs.iter().any(is_in_flight) {
+                    true => self.now,
+                    false => until,
                 };
                 if let Some(before) = query.give_up_timer.replace(until) {
                     self.timers.cancel(before, Timer::GiveUp(id));
