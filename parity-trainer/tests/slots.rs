@@ -28,7 +28,7 @@ fn samples(count: usize) -> Vec<f32> {
 #[test]
 fn defaults_train_a_parity_model_that_answers_for_all_members() {
     let workplace = Workplace::with_model(400, 100, DEPLOYED);
-    let ended = workplace.succeed(&format!("{TRAIN} --k 3 --steps 400 --json report.json"));
+    let ended = workplace.succeed(&format!("{TRAIN} --k 3 --steps 1200 --json report.json"));
     assert_has(&ended.errors, &["a parity query takes"]);
     assert_has(
         &ended.out,
