@@ -60,6 +60,11 @@ async fn served() -> Fixture {
 }
 
 async fn served_as(is_isolated: bool, extra: &str) -> Fixture {
+    served_from(State::Well(SERVICE), is_isolated, extra).await
+}
+
+/// The same with the deployed instances in this state at the start.
+async fn served_from(start: State, is_isolated: bool, extra: &str) -> Fixture {
     let (repository, text) = stacked(is_isolated);
     let mut memory = Memory::of(&[3, 1], |pool, input| {
         let mut predictions = linear_all(&values(input));
@@ -76,6 +81,7 @@ async fn served_as(is_isolated: bool, extra: &str) -> Fixture {
         vec![Tensor::from_f32("output", [1, 2, OUTPUTS], &predictions).unwrap()]
     });
     memory.has_slots = true;
+    (0..3).for_each(|index| memory.set(id(0, index), start));
     // The decoding that goes with stacks.
     let text = text.replace("decoding = \"slots\"\n", extra);
     fixture(repository, &text, memory).await
@@ -102,15 +108,13 @@ async fn a_group_whose_members_are_all_late_is_answered_from_one_parity_output()
 
 #[tokio::test(start_paused = true)]
 async fn parity_instances_stand_in_once_the_deployed_ones_were_up() {
-    let fixture = served().await;
     let deployed = [0, 1, 2].map(|index| (0, index));
-    fixture.set_all(deployed, State::Dead);
+    let fixture = served_from(State::Dead, false, "").await;
     sleep(2 * SECOND).await;
     assert!(!fixture.model.driver.is_ready(), "not at a start");
+    // Nothing asks for readiness meanwhile.
     fixture.set_all(deployed, State::Well(SERVICE));
     sleep(SECOND).await;
-    assert!(fixture.model.driver.is_ready());
-
     fixture.set_all(deployed, State::Dead);
     sleep(2 * SECOND).await;
     assert!(fixture.model.driver.is_ready());

@@ -108,6 +108,8 @@ pub enum ProtocolError {
         tensor: Excerpt,
         parameter: &'static str,
     },
+    #[error("tensor {tensor:?}: parameter \"classification\" must be a number of classes")]
+    Classes { tensor: Excerpt },
     #[error("tensor {tensor:?}: {reason}; use the binary form")]
     NoJsonForm {
         tensor: Excerpt,

@@ -194,15 +194,23 @@ fn every_mistake_is_named() {
         int64_param: Some(1),
         ..InferParameter::default()
     };
-    let classes = InferRequestedOutput {
-        name: "y".into(),
-        parameters: BTreeMap::from([("classification".to_owned(), one.clone())]),
+    let classes = |classes: &InferParameter| {
+        let output = InferRequestedOutput {
+            name: "y".into(),
+            parameters: BTreeMap::from([("classification".to_owned(), classes.clone())]),
+        };
+        read_request(ModelInferRequest {
+            outputs: vec![output],
+            ..Default::default()
+        })
     };
-    let message = ModelInferRequest {
-        outputs: vec![classes],
-        ..Default::default()
-    };
-    assert_eq!(read_request(message).unwrap().0.outputs[0].classes, Some(1));
+    assert_eq!(classes(&one).unwrap().0.outputs[0].classes, Some(1));
+    let (mut negative, mut text) = (one.clone(), InferParameter::default());
+    (negative.int64_param, text.string_param) = (Some(-1), Some("1".to_owned()));
+    for wrong in [negative, text] {
+        let refused = classes(&wrong).unwrap_err().to_string();
+        assert!(refused.contains("\"classification\" must be"), "{refused}");
+    }
     let shared = InferTensor {
         parameters: BTreeMap::from([("shared_memory_region".to_owned(), one)]),
         ..input("FP32", &[1], None)

@@ -127,7 +127,12 @@ impl<T: Transport> Driver<T> {
     }
 
     fn found(self: &Arc<Self>, instance: InstanceId, ready: bool) {
-        self.feed(|engine, now, actions| engine.instance_up(now, instance, ready, actions));
+        self.feed_locked(|locked, now| {
+            locked.was_up |= ready && instance.pool == PoolId::DEPLOYED;
+            locked
+                .engine
+                .instance_up(now, instance, ready, &mut locked.actions);
+        });
         // Under the table's lock, so that a check that ends late brings no series of an instance
         // that left back.
         if let Some(member) = self.members.lock().get(&instance) {

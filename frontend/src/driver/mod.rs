@@ -65,7 +65,8 @@ struct Locked {
     /// Dropping one withdraws its request.
     running: FxHashMap<JobId, oneshot::Sender<()>>,
     armed: Option<Time>,
-    was_ready: bool,
+    /// An instance of the deployed model was up once.
+    was_up: bool,
 }
 
 #[derive(Debug)]
@@ -129,7 +130,7 @@ impl<T: Transport> Driver<T> {
                 waiters: FxHashMap::default(),
                 running: FxHashMap::default(),
                 armed: None,
-                was_ready: false,
+                was_up: false,
             }),
             transport,
             coders: config
@@ -189,12 +190,10 @@ impl<T: Transport> Driver<T> {
     /// Returns true while an instance of the deployed model is up. Once that was so, instances that
     /// stand in for them are enough: approximate answers are better than none.
     pub fn is_ready(&self) -> bool {
-        let mut locked = self.locked.lock();
+        let locked = self.locked.lock();
         let core = locked.engine.core();
         let is_up = |pool: &PoolId| core.pool(*pool).is_some_and(|pool| pool.is_any_up());
-        let (exact, approximate) = (is_up(&PoolId::DEPLOYED), self.stand_ins.iter().any(is_up));
-        locked.was_ready |= exact;
-        exact || (locked.was_ready && approximate)
+        is_up(&PoolId::DEPLOYED) || (locked.was_up && self.stand_ins.iter().any(is_up))
     }
 
     pub fn has_room(&self) -> bool {

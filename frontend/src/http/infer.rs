@@ -50,8 +50,8 @@ pub(super) async fn guard(
 
 fn admit(app: &App, request: &mut Request) -> Result<(), ServeError> {
     if !HEALTH.contains(&request.uri().path()) {
-        // What describes models costs nothing.
-        let counts = request.method() == Method::POST && request.uri().path().ends_with("/infer");
+        // Metadata costs nothing; predictions are asked for by POST.
+        let counts = request.method() == Method::POST;
         let domain = app.serving().tenants.admit(request.headers(), counts)?;
         request.extensions_mut().insert(domain);
     }

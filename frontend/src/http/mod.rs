@@ -103,14 +103,20 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
     rest::respond(StatusCode::OK, content_type, app.metrics.render().into()).map(Body::from)
 }
 
-/// Tenants must not see each other: where there are any, metrics are the admin listener's.
-async fn data_metrics(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, ServeError> {
+/// Refuses to tell how much is asked, on the data listener. Tenants must not see each other: where
+/// there are any, that is for the admin listener.
+async fn check_may_count(app: &App, uri: Uri) -> Result<(), ServeError> {
     let serving = app.serving();
     let metrics_here = serving.server.metrics;
     match metrics_here.unwrap_or_else(|| serving.tenants.is_open()) {
-        true => Ok(metrics(State(app)).await),
+        true => Ok(()),
         false => Err(unknown_path(uri).await),
     }
+}
+
+async fn data_metrics(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, ServeError> {
+    check_may_count(&app, uri).await?;
+    Ok(metrics(State(app)).await)
 }
 
 pub(crate) async fn unknown_path(uri: Uri) -> ServeError {

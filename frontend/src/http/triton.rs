@@ -7,12 +7,13 @@ use axum::Router;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::routing::{get, post};
+use http::Uri;
 use parapet_config::repository::TensorSpec;
 use parapet_open_inference::Datatype;
 use parapet_open_inference::rest::ModelPath;
 use serde_json::{Value, json};
 
-use super::answer;
+use super::{answer, check_may_count};
 use crate::app::App;
 use crate::error::ServeError;
 use crate::model::ServedModel;
@@ -68,15 +69,20 @@ fn described(spec: &TensorSpec) -> Value {
 async fn statistics(
     State(app): State<Arc<App>>,
     Path(path): Path<ModelPath>,
+    uri: Uri,
 ) -> Result<Response, ServeError> {
+    check_may_count(&app, uri).await?;
     let model = app.model(&path.model, path.version.as_deref())?;
     Ok(answer(&json!({ "model_stats": [counted(&model)] })))
 }
 
-async fn all_statistics(State(app): State<Arc<App>>) -> Response {
+async fn all_statistics(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, ServeError> {
+    check_may_count(&app, uri).await?;
     let serving = app.serving();
     let counted = serving.models.values().map(|model| counted(model));
-    answer(&json!({ "model_stats": counted.collect::<Vec<_>>() }))
+    Ok(answer(
+        &json!({ "model_stats": counted.collect::<Vec<_>>() }),
+    ))
 }
 
 fn counted(model: &ServedModel) -> Value {

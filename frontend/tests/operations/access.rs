@@ -30,9 +30,11 @@ async fn tenants_have_keys_and_quotas() {
     }
     let key = bearer(&b);
     let with_key = [("authorization", key.as_str())];
-    let hidden = request(served.address, Method::GET, "/metrics", &with_key, b"").await;
     // Tenants do not see each other.
-    assert_eq!(hidden.status, StatusCode::NOT_FOUND);
+    for path in ["/metrics", "/v2/models/stats", "/v2/models/linear/stats"] {
+        let hidden = request(served.address, Method::GET, path, &with_key, b"").await;
+        assert_eq!(hidden.status, StatusCode::NOT_FOUND, "{path}");
+    }
     let text = served.metrics().await;
     for expected in [
         r#"parapet_tenant_requests_total{tenant="a",outcome="admitted"} 2"#,

@@ -101,7 +101,13 @@ pub fn write_response(response: &InferResponse, form: Form) -> ModelInferRespons
 fn requested(output: InferRequestedOutput) -> Result<RequestedOutput, ProtocolError> {
     refuse_extensions(&output.name, &output.parameters, &[SHARED_MEMORY])?;
     let classes = output.parameters.get("classification");
-    let classes = classes.and_then(|classes| usize::try_from(classes.int64_param?).ok());
+    let classes = classes.map(|classes| {
+        let count = classes.int64_param.map(usize::try_from);
+        let tensor = Excerpt::from(&output.name);
+        let wrong = ProtocolError::Classes { tensor };
+        count.and_then(Result::ok).ok_or(wrong)
+    });
+    let classes = classes.transpose()?;
     Ok(RequestedOutput {
         classes: classes.filter(|classes| *classes > 0),
         name: output.name,
