@@ -182,8 +182,8 @@ pub struct InferTensorContents {
     pub bytes_contents: Vec<Bytes>,
 }
 
-/// One of these. A float goes as `double_param` and before that as text, for clients that do not know
-/// the former, as KServe's; those that do take the last.
+/// One of these. A float goes as `double_param` and before that as text, for clients that do not
+/// know the former, as KServe's; those that do take the last.
 #[derive(Clone, PartialEq, Message)]
 pub struct InferParameter {
     #[prost(bool, optional, tag = "1")]
