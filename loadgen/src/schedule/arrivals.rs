@@ -19,11 +19,21 @@ use anyhow::{Context, bail};
 use rand::Rng;
 use rand_distr::Exp1;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 
 /// Distribution of arrivals over time. Reports hold its text form.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::Display)]
-#[serde(into = "String", try_from = "String")]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    SerializeDisplay,
+    DeserializeFromStr,
+    JsonSchema,
+    strum::Display,
+)]
+#[schemars(with = "String")]
 #[strum(serialize_all = "lowercase")]
 pub enum Arrivals {
     /// Evenly spaced: `i / rate`.
@@ -68,20 +78,6 @@ impl FromStr for Arrivals {
             "poisson" => Ok(Self::Poisson),
             _ => text.parse().map(Self::Bursts),
         }
-    }
-}
-
-impl From<Arrivals> for String {
-    fn from(arrivals: Arrivals) -> Self {
-        arrivals.to_string()
-    }
-}
-
-impl TryFrom<String> for Arrivals {
-    type Error = anyhow::Error;
-
-    fn try_from(text: String) -> anyhow::Result<Self> {
-        text.parse()
     }
 }
 

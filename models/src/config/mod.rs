@@ -13,6 +13,7 @@ use parapet_config::log::LogFormat;
 use parapet_net::server::Limits;
 use parapet_net::tls::{Identity, ServerFiles};
 use serde::Deserialize;
+use serde_with::DeserializeFromStr;
 
 use crate::batching::BatchPolicy;
 pub use settings::Settings;
@@ -26,8 +27,7 @@ pub enum Environment {
 }
 
 /// A model to serve: `NAME`, or `NAME@VERSION` for another version than the latest.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, DeserializeFromStr)]
 pub struct ModelChoice {
     pub name: String,
     /// Version; the latest if `None`.
@@ -47,14 +47,6 @@ impl FromStr for ModelChoice {
             format!("model {text:?}: write NAME or NAME@VERSION, the version a number")
         })?;
         Ok(Self { name, version })
-    }
-}
-
-impl TryFrom<String> for ModelChoice {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
     }
 }
 

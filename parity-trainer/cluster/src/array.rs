@@ -7,6 +7,7 @@ use parapet_parameter_server::{
     ArrayConfig, ArrayFilters, ArrayId, ClientArray, Consistency, Layout, Precision, RuleSpec,
 };
 use serde::{Deserialize, Serialize};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 
 /// An array, as its servers and workers have to know it: the description in its registry entry, as
 /// TOML, whose floats read back to the last bit.
@@ -77,8 +78,7 @@ impl ArraySpec {
 /// Others fit no training: all of its rows are pushed, so that there are no lists of keys; and a
 /// row that is left out of a push would fall behind in its learning rate and Adam's corrections,
 /// which go by how often it was updated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, SerializeDisplay, DeserializeFromStr)]
 pub struct FilterSpec {
     pub lz4: bool,
     /// The format of what is pushed. What rounding leaves is added to the next push.
@@ -141,20 +141,6 @@ impl FromStr for FilterSpec {
         let spec = named.map(|&(_, lz4, precision)| Self { lz4, precision });
         let unknown = || format!("{text:?} is no filter: write none, lz4, bf16, f16 or lz4,bf16");
         spec.ok_or_else(unknown)
-    }
-}
-
-impl TryFrom<String> for FilterSpec {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<FilterSpec> for String {
-    fn from(spec: FilterSpec) -> Self {
-        spec.to_string()
     }
 }
 

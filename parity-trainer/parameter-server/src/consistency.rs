@@ -13,15 +13,16 @@
 
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 
 use crate::{Clock, KeyRange, RangedClocks, WorkerId};
 
 /// Bound on the staleness of what workers read; as text `bsp`, `bounded-delay:TAU`, `ssp:SLACK`,
 /// `eager-ssp:SLACK` or `eventual`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, strum::Display, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, strum::Display, SerializeDisplay, DeserializeFromStr,
+)]
 #[strum(serialize_all = "kebab-case")]
-#[serde(try_from = "String", into = "String")]
 pub enum Consistency {
     /// Bulk synchronous: every iteration sees exactly those before it.
     #[default]
@@ -101,20 +102,6 @@ impl FromStr for Consistency {
                     or eventual"
             )),
         }
-    }
-}
-
-impl TryFrom<String> for Consistency {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<Consistency> for String {
-    fn from(model: Consistency) -> Self {
-        model.to_string()
     }
 }
 

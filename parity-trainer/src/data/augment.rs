@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use rand::Rng;
-use serde::{Deserialize, Serialize};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 
 /// The farthest an image is shifted along each axis, pixels.
 const SHIFT: usize = 2;
@@ -22,8 +22,7 @@ const CUTOUT: usize = 2;
 /// with `+` between.
 ///
 /// Flipping and cutting out are for data where they keep the class: they spoil digits and letters.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub struct Augment {
     shift: bool,
     /// Padded with zeros by an eighth of each side, then cropped to the size it had.
@@ -130,20 +129,6 @@ impl FromStr for Augment {
             }
         }
         Ok(augment)
-    }
-}
-
-impl TryFrom<String> for Augment {
-    type Error = String;
-
-    fn try_from(name: String) -> Result<Self, String> {
-        name.parse()
-    }
-}
-
-impl From<Augment> for String {
-    fn from(augment: Augment) -> Self {
-        augment.to_string()
     }
 }
 

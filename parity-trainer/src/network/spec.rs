@@ -4,13 +4,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 
 use crate::TrainError;
 
 /// A network's architecture, without its outputs, which the data decide.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub enum NetworkSpec {
     /// Fully connected: the length of the input, then the hidden layers' widths, ReLU between.
     Mlp {
@@ -58,20 +57,6 @@ const FAMILIES: [(&str, Family, usize); 7] = [
 const WIDTH_MAX: usize = 65_536;
 /// Most channels of the first convolution: the last ones may have eight times as many.
 const CHANNELS_MAX: usize = 1024;
-
-impl TryFrom<String> for NetworkSpec {
-    type Error = TrainError;
-
-    fn try_from(name: String) -> Result<Self, TrainError> {
-        name.parse()
-    }
-}
-
-impl From<NetworkSpec> for String {
-    fn from(spec: NetworkSpec) -> Self {
-        spec.to_string()
-    }
-}
 
 impl FromStr for NetworkSpec {
     type Err = TrainError;
