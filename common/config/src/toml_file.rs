@@ -17,13 +17,36 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, FileError> {
 /// One line, for text that is no TOML, or in which a field is unknown, missing or of the wrong
 /// type.
 pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    toml::from_str(text).map_err(|error| {
-        let start = error.span().map_or(0, |span| span.start);
-        let before = text.bytes().take(start);
-        let line = 1 + before.filter(|byte| *byte == b'\n').count();
-        let words: Vec<&str> = error.message().split_whitespace().collect();
-        format!("line {line}: {}", words.join(" "))
-    })
+    let file = toml::Deserializer::parse(text).map_err(|error| mistake(text, "", &error))?;
+    let read = serde_path_to_error::deserialize(file);
+    read.map_err(|error| mistake(text, &error.path().to_string(), error.inner()))
+}
+
+/// `field` is the path to it, such as `models[0].timeout_ms`.
+fn mistake(text: &str, field: &str, error: &toml::de::Error) -> String {
+    let start = error.span().map_or(0, |span| span.start);
+    let line = 1 + text
+        .bytes()
+        .take(start)
+        .filter(|byte| *byte == b'\n')
+        .count();
+    let words: Vec<&str> = error.message().split_whitespace().collect();
+    let message = words.join(" ").replace("expected f64", "expected a number");
+    let whole = ["u16", "u32", "u64", "usize"];
+    let message = whole.iter().fold(message, |message, kind| {
+        message.replace(
+            &format!("expected {kind}"),
+            "expected a whole number from 0",
+        )
+    });
+    let field = match field.rsplit_once('.') {
+        // Its message names it.
+        Some((table, _)) if message.starts_with("unknown field") => table,
+        None if message.starts_with("unknown field") => "",
+        _ => field.trim_matches('.'),
+    };
+    let colon = if field.is_empty() { "" } else { ": " };
+    format!("line {line}: {field}{colon}{message}")
 }
 
 /// A file or folder that cannot be used: one line that names it, the field and the fix. A retry is
@@ -63,18 +86,41 @@ mod tests {
     #[serde(deny_unknown_fields)]
     struct File {
         rate: u32,
+        #[serde(default)]
+        targets: Vec<Target>,
+    }
+
+    #[derive(Debug, PartialEq, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Target {
+        share: f64,
     }
 
     #[test]
-    fn mistakes_name_their_line_in_one_line() {
-        assert_eq!(parse("rate = 3"), Ok(File { rate: 3 }));
+    fn mistakes_name_line_and_field_in_one_line() {
+        assert_eq!(parse::<File>("rate = 3").unwrap().rate, 3);
         for (text, line, named) in [
             ("rate = 3\n# ä\nspeed = 1\n", 3, "unknown field `speed`"),
             ("rate = \n", 1, ""),
             (
                 "\nrate = \"3\"",
                 2,
-                "invalid type: string \"3\", expected u32",
+                "rate: invalid type: string \"3\", expected a whole number from 0",
+            ),
+            (
+                "rate = 3\n[[targets]]\nshare = 1\n[[targets]]\nshare = \"half\"",
+                5,
+                "targets[1].share: invalid type: string \"half\", expected a number",
+            ),
+            (
+                "rate = 3\n[[targets]]\nshar = 1",
+                3,
+                "targets[0]: unknown field `shar`",
+            ),
+            (
+                "rate = 3\n[[targets]]\n",
+                2,
+                "targets[0]: missing field `share`",
             ),
             ("", 1, "missing field `rate`"),
         ] {

@@ -1,8 +1,9 @@
 //! Pools of instances: their addresses, or the place to discover them, and their certificates.
 
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 
+use parapet_config::address;
 use parapet_config::repository::ModelEntry;
 use parapet_net::tls::{ClientSettings, ClientTls};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
@@ -142,12 +143,8 @@ fn resolve_addresses(
     let mut resolved: Vec<(String, SocketAddr)> = Vec::with_capacity(instances.len());
     for (index, name) in instances.iter().enumerate() {
         let field = format!("instances[{index}]");
-        let wrong = |problem: String| at.field(&field, problem, "give host:port");
         let (scheme, host) = Scheme::split(name);
-        let found = host.to_socket_addrs();
-        let mut found = found.map_err(|error| wrong(format!("{name:?}: {error}")))?;
-        let none = || wrong(format!("{name:?} has no address"));
-        let address = found.next().ok_or_else(none)?;
+        let address = address::parse(host).map_err(|error| at.because(&field, error))?;
         let is_new = resolved.iter().all(|(_, other)| *other != address);
         let problem = format!("{name:?} is there twice");
         at.check(is_new, &field, problem, "list each instance once")?;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use parapet_config::address;
 use parapet_config::log::LogFormat;
 use parapet_encoder::{Decoding, EncoderKind};
 use parapet_frontend_core::StrategyConfig;
@@ -31,6 +32,7 @@ pub(super) struct File {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Admin {
+    #[serde(deserialize_with = "address::deserialize")]
     pub(super) listen: SocketAddr,
     #[serde(default)]
     pub(super) key_sha256: Vec<String>,
@@ -66,7 +68,9 @@ pub(super) struct Repository {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServerSettings {
+    #[serde(deserialize_with = "address::deserialize")]
     pub listen: SocketAddr,
+    #[serde(deserialize_with = "address::deserialize")]
     pub grpc_listen: Option<SocketAddr>,
     pub grpc_max_streams: u32,
     pub max_connections: usize,

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use parapet_config::address;
 use parapet_frontend_core::SettingError;
 use parapet_net::tls::{ClientSettings, ClientTls};
 use serde::Deserialize;
@@ -22,6 +23,7 @@ pub struct Settings {
     pub port: Option<u16>,
     pub srv: Option<String>,
     /// The name server to ask; the system's if `None`.
+    #[serde(default, deserialize_with = "address::deserialize")]
     pub resolver: Option<SocketAddr>,
     pub interval_ms: Option<u64>,
     #[serde(default)]

@@ -7,13 +7,14 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::{Environment, ModelChoice};
+use parapet_config::address;
 use parapet_config::log::LogFormat;
 
 /// Serves models of a repository by the Open Inference Protocol.
 ///
 /// Every flag but --config is also a key of the configuration file, with underscores; flags win.
 #[derive(Debug, Clone, Default, Deserialize, clap::Parser)]
-#[command(name = "parapet-instance", version)]
+#[command(name = "parapet-instance", version, after_help = include_str!("help.txt"))]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// TOML file with further settings
@@ -27,14 +28,17 @@ pub struct Settings {
     #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',')]
     pub model: Option<Vec<ModelChoice>>,
     /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:9001]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address::parse)]
+    #[serde(default, deserialize_with = "address::deserialize")]
     pub listen: Option<SocketAddr>,
     /// Address to listen on for gRPC; port 0 takes a free one [default: no gRPC]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address::parse)]
+    #[serde(default, deserialize_with = "address::deserialize")]
     pub grpc_listen: Option<SocketAddr>,
     /// Address for health and metrics alone, in the clear: for probes and scrapers without a
     /// certificate [default: none]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address::parse)]
+    #[serde(default, deserialize_with = "address::deserialize")]
     pub health_listen: Option<SocketAddr>,
     /// Certificate of the listeners, which then speak TLS: PEM, its own first [default: plain HTTP
     /// and gRPC]
