@@ -20,7 +20,7 @@ use command::{eval, reproduce, train_deployed, train_parity, worker};
 
 /// Trains deployed models and parity models into a model repository.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version, after_help = include_str!("help.txt"))]
 struct Cli {
     /// Threads of libtorch and ONNX Runtime [default: all processors]
     #[arg(long, global = true)]

@@ -17,7 +17,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Straggler-proof prediction serving: an Open Inference Protocol frontend with coded redundancy.
 #[derive(Debug, Parser)]
-#[command(version, about)]
+#[command(version, about, after_help = include_str!("help.txt"))]
 struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
@@ -69,10 +69,13 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let config = FrontendConfig::load(&arguments.config)?;
     if arguments.check {
+        let names: Vec<&str> = (config.models.iter())
+            .map(|model| model.entry.name.as_str())
+            .collect();
         println!(
-            "{}: {} models, all well",
+            "{}: all well: {}",
             arguments.config.display(),
-            config.models.len()
+            names.join(", ")
         );
         return Ok(());
     }

@@ -31,7 +31,7 @@ use tokio::runtime::Runtime;
 
 /// Measures a prediction server under an open-loop load.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version, after_help = include_str!("help.txt"))]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -11,7 +11,7 @@ use parapet_config::log::{self, LevelFilter, LogFormat};
 
 /// Servers and coordinators of a parameter-server cluster.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version, after_help = include_str!("help.txt"))]
 struct Cli {
     #[command(subcommand)]
     command: Command,
