@@ -238,7 +238,7 @@ fn load_engine(
     version: u64,
 ) -> Result<Box<dyn InferenceEngine>, StartError> {
     let threads = config.threads;
-    match entry.platform {
+    match &entry.platform {
         Platform::OnnxRuntime => {
             let runtime = match runtime {
                 Some(runtime) => runtime,
@@ -253,6 +253,11 @@ fn load_engine(
             let problem =
                 "a learned code, which the frontend runs; serve the deployed model instead";
             Err(FileError::new(&entry.toml_file(), problem).into())
+        }
+        Platform::Foreign(platform) => {
+            let problem = format!("{platform:?} is not served here");
+            let fix = "give onnxruntime_onnx or pytorch_libtorch, or serve it by another server";
+            Err(FileError::field(&entry.toml_file(), "platform", &problem, fix).into())
         }
     }
 }

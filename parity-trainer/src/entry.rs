@@ -46,7 +46,7 @@ impl Entry<'_> {
         }
         let card = ModelToml {
             name: self.name.to_owned(),
-            platform,
+            platform: platform.clone(),
             inputs: vec![tensor(INPUT, self.input)],
             outputs: vec![tensor(OUTPUT, self.output)],
             output: None,
@@ -54,14 +54,14 @@ impl Entry<'_> {
             training: self.training,
         };
         replace(repository, &card, |version| {
-            fill(version, platform, trained, (self.input, self.output))
+            fill(version, &platform, trained, (self.input, self.output))
         })
     }
 }
 
 fn fill(
     version: &Path,
-    platform: Platform,
+    platform: &Platform,
     trained: &Trained,
     (input, output): (&[usize], &[usize]),
 ) -> Result<(), TrainError> {

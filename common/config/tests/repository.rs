@@ -163,7 +163,7 @@ fn the_codes_transform_is_raw_unless_it_is_given() {
 #[test]
 fn every_mistake_names_the_file_the_field_and_the_fix() {
     let replaced = |from: &str, to: &str| error(&PARITY.replacen(from, to, 1));
-    assert!(replaced("k = 2", "k = 2\nq = 3").contains("model.toml: line 20: unknown field `q`"));
+    assert!(replaced("k = 2", "k = 2\nq = 3").contains("model.toml: line 20: code: unknown field `q`"));
     assert!(replaced("name = \"fashion-parity\"", "").contains("missing field `name`"));
     assert!(
         replaced("\"fashion-parity\"", "\"fashion\"").contains("write name = \"fashion-parity\"")
@@ -226,6 +226,21 @@ fn missing_models_files_and_versions_are_named() {
     assert_named(load(root.path()), "put the model's file at 1/model.onnx");
     let gone = ModelRepository::open(root.path().join("gone"));
     assert_named(gone, "not a folder");
+}
+
+#[test]
+fn a_model_that_others_serve_needs_no_file_and_keeps_its_platform() {
+    let root = repository(&PARITY.replace("onnxruntime_onnx", "tensorrt_plan"));
+    let entry = load(root.path()).unwrap();
+    assert_eq!(entry.metadata().platform, "tensorrt_plan");
+    assert_eq!(entry.versions, [2, 10]);
+    for version in ["2", "10"] {
+        fs::remove_dir_all(root.path().join("fashion-parity").join(version)).unwrap();
+    }
+    assert_eq!(load(root.path()).unwrap().versions, [1]);
+    entry.save(root.path()).unwrap();
+    let saved = fs::read_to_string(root.path().join("model.toml")).unwrap();
+    assert!(saved.contains("platform = \"tensorrt_plan\""), "{saved}");
 }
 
 #[test]

@@ -65,7 +65,7 @@ impl LearnedCode {
         version: u64,
     ) -> Result<Self, FileError> {
         let (Platform::LearnedCode, Some(code), [input], [output]) = (
-            entry.platform,
+            &entry.platform,
             &entry.code,
             entry.inputs.as_slice(),
             entry.outputs.as_slice(),

@@ -90,7 +90,7 @@ impl ModelEntry {
             return Err(FileError::field(&path, "name", &problem, &fix));
         }
         Ok(Self {
-            versions: versions(folder, toml.platform)?,
+            versions: versions(folder, &toml.platform)?,
             toml,
             folder: folder.to_owned(),
         })
@@ -147,7 +147,7 @@ impl ModelEntry {
     }
 }
 
-fn versions(folder: &Path, platform: Platform) -> Result<Vec<u64>, FileError> {
+fn versions(folder: &Path, platform: &Platform) -> Result<Vec<u64>, FileError> {
     let mut versions = Vec::new();
     let unreadable = || FileError::io("read", folder);
     for item in fs::read_dir(folder).map_err(unreadable())? {
@@ -167,6 +167,9 @@ fn versions(folder: &Path, platform: Platform) -> Result<Vec<u64>, FileError> {
         versions.push(version);
     }
     versions.sort_unstable();
+    if versions.is_empty() && matches!(platform, Platform::Foreign(_)) {
+        versions.push(1);
+    }
     if versions.is_empty() {
         let fix = format!("put the model's file at 1/{}", platform.file_name());
         return Err(FileError::field(folder, "versions", "none", &fix));

@@ -37,7 +37,7 @@ pub struct ModelToml {
 }
 
 /// Engine and file format of a model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Display)]
 pub enum Platform {
     /// ONNX, run by ONNX Runtime.
     #[serde(rename = "onnxruntime_onnx")]
@@ -52,6 +52,10 @@ pub enum Platform {
     #[serde(rename = "parapet_learned_code")]
     #[strum(serialize = "parapet_learned_code")]
     LearnedCode,
+    /// Any other: a model that other servers have, whose files need not be here.
+    #[serde(untagged)]
+    #[strum(to_string = "{0}")]
+    Foreign(String),
 }
 
 impl Platform {
@@ -61,16 +65,17 @@ impl Platform {
     pub const DECODER_FILE: &str = "decoder.onnx";
 
     /// Names of the model's files in a version's folder, the first of which stands for the model.
-    pub const fn file_names(self) -> &'static [&'static str] {
+    pub const fn file_names(&self) -> &'static [&'static str] {
         match self {
             Self::OnnxRuntime => &["model.onnx"],
             Self::TorchScript => &["model.pt"],
             Self::LearnedCode => &[Self::ENCODER_FILE, Self::DECODER_FILE],
+            Self::Foreign(_) => &[],
         }
     }
 
     /// Name of the file that stands for the model in a version's folder.
-    pub fn file_name(self) -> &'static str {
+    pub fn file_name(&self) -> &'static str {
         self.file_names().first().copied().unwrap_or_default()
     }
 }

@@ -300,7 +300,7 @@ fn resolve_learned(
     let name = models.model.as_ref().ok_or_else(missing)?;
     let (entry, version) = deployed.load(at, name, models.version)?;
     let toml = entry.toml_file();
-    let (Platform::LearnedCode, Some(code)) = (entry.platform, &entry.code) else {
+    let (Platform::LearnedCode, Some(code)) = (&entry.platform, &entry.code) else {
         let toml = toml.display();
         let problem = format!("{name:?} is no learned code ({toml} has another platform)");
         return Err(at.field("model", problem, "name a learned code"));
