@@ -114,10 +114,12 @@ async fn a_model_that_does_not_fit_stops_the_start() {
     let shape = "inputs[0].shape: [4] here, [3] after the batch axis";
     let datatype = "inputs[0].datatype: INT64 here, FP32 in the graph";
     let name = "outputs[0].name: the graph has no \"logits\"";
+    let platform = "platform: \"tensorrt_plan\" is not served here; give onnxruntime_onnx or";
     for (from, to, named) in [
         ("shape = [3]", "shape = [4]", shape),
         ("\"FP32\"", "\"INT64\"", datatype),
         ("\"output\"", "\"logits\"", name),
+        ("\"onnxruntime_onnx\"", "\"tensorrt_plan\"", platform),
     ] {
         fs::write(folder.join("model.toml"), good.replacen(from, to, 1)).unwrap();
         let error = error(&[]).await;

@@ -163,13 +163,15 @@ fn the_codes_transform_is_raw_unless_it_is_given() {
 #[test]
 fn every_mistake_names_the_file_the_field_and_the_fix() {
     let replaced = |from: &str, to: &str| error(&PARITY.replacen(from, to, 1));
-    assert!(replaced("k = 2", "k = 2\nq = 3").contains("model.toml: line 20: code: unknown field `q`"));
+    assert!(
+        replaced("k = 2", "k = 2\nq = 3").contains("model.toml: line 20: code: unknown field `q`")
+    );
     assert!(replaced("name = \"fashion-parity\"", "").contains("missing field `name`"));
     assert!(
         replaced("\"fashion-parity\"", "\"fashion\"").contains("write name = \"fashion-parity\"")
     );
     assert!(replaced("FP32", "FP31").contains("line 7"));
-    assert!(replaced("onnxruntime_onnx", "tensorflow").contains("onnxruntime_onnx"));
+    assert!(replaced("\"onnxruntime_onnx\"", "3").contains("line 3: platform: invalid type"));
     assert!(replaced("[1, 28, 28]", "[0, 28]").contains("inputs[0]: shape [0, 28]"));
     assert!(replaced("row = 0", "row = 1").contains("code.row: 1 is beyond"));
     assert!(replaced("k = 2", "k = 1").contains("model.toml: code.k: 1"));

@@ -81,6 +81,7 @@ fn values_out_of_range_are_named() {
         max_body_bytes = 100000 => max_body_bytes = 0 => server.max_body_bytes
         max_body_bytes = 100000 => max_body_bytes = 9\nmax_bodies_bytes = 8 => server.max_bodies_bytes
         max_body_bytes = 100000 => max_connections_per_peer = 0 => server.max_connections_per_peer
+        [server] => [server]\ngrpc_listen = "localhost" => server.grpc_listen
         ["127.0.0.1:9001"] => [] => models[0].instances
         ["127.0.0.1:9001"] => ["nowhere"] => models[0].instances[0]
         ["127.0.0.1:9001"] => ["127.0.0.1:9001", "127.0.0.1:9001"] => models[0].instances[1]

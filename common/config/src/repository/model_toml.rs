@@ -8,7 +8,8 @@ use parapet_decoder::{Agreement, Calibration, OutputSpec};
 use parapet_encoder::{Code, CodeError, CodeSpec, Decoding, EncoderKind, OutputTransform};
 use parapet_open_inference::{Datatype, TensorMetadata};
 use serde::{Deserialize, Serialize};
-use strum::Display;
+use serde_with::{DeserializeFromStr, SerializeDisplay};
+use strum::{Display, EnumString};
 
 use crate::{FileError, toml_file};
 
@@ -37,24 +38,22 @@ pub struct ModelToml {
 }
 
 /// Engine and file format of a model.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Display)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, SerializeDisplay, DeserializeFromStr, Display, EnumString,
+)]
 pub enum Platform {
     /// ONNX, run by ONNX Runtime.
-    #[serde(rename = "onnxruntime_onnx")]
     #[strum(serialize = "onnxruntime_onnx")]
     OnnxRuntime,
     /// A TorchScript module, run by libtorch; only instances built with the feature
     /// `torch` serve it.
-    #[serde(rename = "pytorch_libtorch")]
     #[strum(serialize = "pytorch_libtorch")]
     TorchScript,
     /// A learned code's encoder and decoder as ONNX, run by the frontend; no instance serves it.
-    #[serde(rename = "parapet_learned_code")]
     #[strum(serialize = "parapet_learned_code")]
     LearnedCode,
     /// Any other: a model that other servers have, whose files need not be here.
-    #[serde(untagged)]
-    #[strum(to_string = "{0}")]
+    #[strum(default, to_string = "{0}")]
     Foreign(String),
 }
 

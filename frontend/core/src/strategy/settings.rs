@@ -184,7 +184,10 @@ fn ensure(
 
 /// Definition of late in a file: `fixed_ms`, or a percentile of recent latency within bounds.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table such as { percentile = 0.95 }"
+)]
 struct Late {
     fixed_ms: Option<f64>,
     percentile: Option<f64>,
@@ -350,6 +353,10 @@ mod tests {
     fn unknown_and_contradicting_settings_are_refused() {
         for (text, named) in [
             ("kind = \"hedge\"\ncopies = 2", "unknown field `copies`"),
+            (
+                "kind = \"hedge\"\ndelay = 3",
+                "expected a table such as { percentile",
+            ),
             ("kind = \"hedged\"", "unknown variant `hedged`"),
             ("kind = \"coded\"", "missing field `k`"),
             (
