@@ -41,7 +41,7 @@ impl Model {
         let deployed = repository().join("fashion").display().to_string();
         let student = Self::student((k, r));
         let arguments =
-            format!("train --k {k} --r {r} --minutes 0.6 --model {deployed} --student {student}");
+            format!("train --k {k} --r {r} --minutes 1 --model {deployed} --student {student}");
         let mut model = Self::one(&name, arguments);
         if r > 1 {
             model.entries = (0..r).map(|row| format!("{name}-{row}")).collect();
