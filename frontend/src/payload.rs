@@ -97,8 +97,8 @@ pub struct Output {
     pub tensors: Vec<Tensor>,
     /// The instance's own, about its response.
     pub parameters: Parameters,
-    /// For a reconstruction, how probably it agrees with the truth (the least over the samples), and
-    /// none if that is not known; 1 for an exact prediction.
+    /// For a reconstruction, how probably it agrees with the truth (the least over the samples),
+    /// and none if that is not known; 1 for an exact prediction.
     pub confidence: Option<f32>,
 }
 

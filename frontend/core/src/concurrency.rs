@@ -4,8 +4,8 @@
 //! of them it has; another one only queues them, and a straggler there takes more with it. The
 //! search climbs hills, as .NET's thread pool does: while queries wait for a slot, instances are
 //! given half as many slots more, and keep them if that raises the rate of answers; after a trial
-//! that does not, they are given a third less, and keep to that if it costs nothing. Where mostly no
-//! query waits, and slots are not all used either, they become fewer.
+//! that does not, they are given a third less, and keep to that if it costs nothing. Where mostly
+//! no query waits, and slots are not all used either, they become fewer.
 
 use std::time::Duration;
 
@@ -237,7 +237,8 @@ mod tests {
             let mut now = 0;
             for (pause, queued) in events {
                 now += pause;
-                if let Some(slots) = concurrency.answered(Time::from_nanos(now), queued, queued > 1) {
+                let now = Time::from_nanos(now);
+                if let Some(slots) = concurrency.answered(now, queued, queued > 1) {
                     prop_assert!((least..=most).contains(&slots), "{slots}");
                 }
             }

@@ -14,13 +14,14 @@
 use std::str::FromStr;
 
 use serde_with::{DeserializeFromStr, SerializeDisplay};
+use strum::Display;
 
 use crate::{Clock, KeyRange, RangedClocks, WorkerId};
 
 /// Bound on the staleness of what workers read; as text `bsp`, `bounded-delay:TAU`, `ssp:SLACK`,
 /// `eager-ssp:SLACK` or `eventual`.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Default, strum::Display, SerializeDisplay, DeserializeFromStr,
+    Debug, Clone, Copy, PartialEq, Eq, Default, Display, SerializeDisplay, DeserializeFromStr,
 )]
 #[strum(serialize_all = "kebab-case")]
 pub enum Consistency {

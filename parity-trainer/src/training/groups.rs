@@ -181,8 +181,8 @@ impl CodedSet {
         }
     }
 
-    /// Returns the number of the batch's queries whose reconstruction alone agrees with the deployed
-    /// model.
+    /// Returns the number of the batch's queries whose reconstruction alone agrees with the
+    /// deployed model.
     pub(super) fn agreeing(&self, parity: &[f32], batch: &GroupBatch, row: &[f32]) -> usize {
         let mut agreeing = 0;
         self.reconstruct(parity, batch, row, |made, exact| {

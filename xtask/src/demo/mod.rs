@@ -42,8 +42,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     setup::run(&setup::Args::default())?;
     step("building the serving side and the trainer");
-    // In one invocation, so that each package is compiled once, and not incrementally, which a clone
-    // gains nothing by. The development profile optimises what computes, and skips the slow rest.
+    // In one invocation, so that each package is compiled once, and not incrementally, which a
+    // clone gains nothing by. The development profile optimises what computes, and skips the rest.
     let serving = "-p parapet-frontend -p parapet-models -p parapet-loadgen";
     let once = "--config build.incremental=false";
     cargo(&format!("build {once} --bins {serving} -p parity-trainer"))?;

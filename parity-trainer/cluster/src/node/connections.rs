@@ -182,7 +182,10 @@ impl Connections {
         let wanted = &self.addresses;
         self.dialers
             .retain(|node, (address, _)| wanted.get(node) == Some(address));
-        let is_gone = |peer: &Peer| matches!(peer, Peer::Server(node) if dials(*node) && !wanted.contains_key(node));
+        let is_gone = |peer: &Peer| match peer {
+            Peer::Server(node) => dials(*node) && !wanted.contains_key(node),
+            Peer::Worker(_) => false,
+        };
         let gone = self.by_peer.iter().filter(|(peer, _)| is_gone(peer));
         for id in gone.map(|(_, &id)| id).collect::<Vec<_>>() {
             self.forget(id);

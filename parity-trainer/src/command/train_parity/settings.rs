@@ -59,7 +59,8 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "TENSOR")]
     pub(super) output: Option<String>,
     /// Kind of that output, by which agreement is measured: classes, multi_label, regression,
-    /// embedding, boxes or map; and the largest error that agrees [default: the entry's, or classes]
+    /// embedding, boxes or map; and the largest error that agrees [default: the entry's, or
+    /// classes]
     #[arg(long, value_name = "KIND[:TOLERANCE]")]
     pub(super) output_kind: Option<OutputSpec>,
     /// Factor of samples, the mean subtracted, for a model that wants other ranges than 0 to 1
