@@ -25,20 +25,14 @@ pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
 /// `field` is the path to it, such as `models[0].timeout_ms`.
 fn mistake(text: &str, field: &str, error: &toml::de::Error) -> String {
     let start = error.span().map_or(0, |span| span.start);
-    let line = 1 + text
-        .bytes()
-        .take(start)
-        .filter(|byte| *byte == b'\n')
-        .count();
+    let line = text.get(..start).unwrap_or_default().split('\n').count();
     let words: Vec<&str> = error.message().split_whitespace().collect();
     let message = words.join(" ").replace("expected f64", "expected a number");
-    let whole = ["u16", "u32", "u64", "usize"];
-    let message = whole.iter().fold(message, |message, kind| {
-        message.replace(
-            &format!("expected {kind}"),
-            "expected a whole number from 0",
-        )
-    });
+    let whole = "expected a whole number from 0";
+    let plain = |text: String, kind| text.replace(&format!("expected {kind}"), whole);
+    let message = ["u16", "u32", "u64", "usize"]
+        .into_iter()
+        .fold(message, plain);
     let field = match field.rsplit_once('.') {
         // Its message names it.
         Some((table, _)) if message.starts_with("unknown field") => table,

@@ -58,7 +58,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     ));
     let plain = measure(args, "none", &faults)?;
     let coded = measure(args, "coded", &faults)?;
-    let text = table::render(&plain, &coded, &faults)?;
+    let entry = shell()?.read_file(models::repository().join("fashion-parity/model.toml"))?;
+    let text = table::render(&plain, &coded, &faults)? + &table::accuracy(&entry);
     println!("\n{text}");
     shell()?.write_file(scratch("demo/table.txt"), &text)?;
     let seconds = started.elapsed().as_secs_f64();

@@ -47,6 +47,15 @@ pub(crate) fn render(plain: &Value, coded: &Value, faults: &[Planned]) -> Result
     Ok(text)
 }
 
+/// What the trainer measured with every test sample: a run has too few reconstructions to tell.
+pub(crate) fn accuracy(model_toml: &str) -> String {
+    let measured = model_toml
+        .lines()
+        .filter_map(|line| line.strip_prefix("accuracy_"));
+    let measured = measured.collect::<Vec<_>>().join(", ");
+    format!("Accuracy on all test samples, as the trainer measured it: {measured}.\n")
+}
+
 /// The coded run must leave nothing unanswered.
 pub(crate) fn check(coded: &Value) -> Result<()> {
     let failed = figure(coded, "/counts/failed")?;
@@ -62,6 +71,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn accuracy_of_reconstructions_is_that_of_all_test_samples() {
+        let entry = "[training]\naccuracy_deployed = 0.876\naccuracy_reconstructed = 0.858\n";
+        let words = "measured it: deployed = 0.876, reconstructed = 0.858.";
+        assert!(accuracy(entry).contains(words), "{}", accuracy(entry));
+    }
 
     #[test]
     fn table_says_how_requests_arrive_and_what_serves_them() {
