@@ -17,30 +17,37 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, FileError> {
 /// One line, for text that is no TOML, or in which a field is unknown, missing or of the wrong
 /// type.
 pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    let file = toml::Deserializer::parse(text).map_err(|error| mistake(text, "", &error))?;
+    let at = |field: &str, error: &toml::de::Error| {
+        let start = error.span().map_or(0, |span| span.start);
+        let line = text.get(..start).unwrap_or_default().split('\n').count();
+        format!("line {line}: {}", mistake(field, error))
+    };
+    let file = toml::Deserializer::parse(text).map_err(|error| at("", &error))?;
     let read = serde_path_to_error::deserialize(file);
-    read.map_err(|error| mistake(text, &error.path().to_string(), error.inner()))
+    read.map_err(|error| at(&error.path().to_string(), error.inner()))
+}
+
+/// Reads a part of a file, as [`parse`] does; the mistake names no line.
+pub fn convert<T: DeserializeOwned>(table: toml::Table) -> Result<T, String> {
+    let read = serde_path_to_error::deserialize(toml::Value::Table(table));
+    read.map_err(|error| mistake(&error.path().to_string(), error.inner()))
 }
 
 /// `field` is the path to it, such as `models[0].timeout_ms`.
-fn mistake(text: &str, field: &str, error: &toml::de::Error) -> String {
-    let start = error.span().map_or(0, |span| span.start);
-    let line = text.get(..start).unwrap_or_default().split('\n').count();
+fn mistake(field: &str, error: &toml::de::Error) -> String {
     let words: Vec<&str> = error.message().split_whitespace().collect();
-    let message = words.join(" ").replace("expected f64", "expected a number");
-    let whole = "expected a whole number from 0";
-    let plain = |text: String, kind| text.replace(&format!("expected {kind}"), whole);
-    let message = ["u16", "u32", "u64", "usize"]
-        .into_iter()
-        .fold(message, plain);
-    let field = match field.rsplit_once('.') {
-        // Its message names it.
-        Some((table, _)) if message.starts_with("unknown field") => table,
-        None if message.starts_with("unknown field") => "",
-        _ => field.trim_matches('.'),
-    };
-    let colon = if field.is_empty() { "" } else { ": " };
-    format!("line {line}: {field}{colon}{message}")
+    let mut message = words.join(" ").replace("expected f64", "expected a number");
+    for kind in ["u16", "u32", "u64", "usize"] {
+        let whole = "expected a whole number from 0";
+        message = message.replace(&format!("expected {kind}"), whole);
+    }
+    let (table, last) = field.rsplit_once('.').unwrap_or(("", field));
+    match message.starts_with(&format!("unknown field `{last}`")) {
+        true if table.is_empty() => message,
+        true => format!("{table}: {message}"),
+        false if last.is_empty() => message,
+        false => format!("{field}: {message}"),
+    }
 }
 
 /// A file or folder that cannot be used: one line that names it, the field and the fix. A retry is

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use parapet_config::address;
 use parapet_config::log::LogFormat;
+use parapet_config::{address, toml_file};
 use parapet_encoder::{Decoding, EncoderKind};
 use parapet_frontend_core::StrategyConfig;
 use parapet_net::tls::ClientSettings;
@@ -259,13 +259,9 @@ impl<'de> Deserialize<'de> for Strategy {
         for name in fields_of_models(kind.unwrap_or_default()).split(' ') {
             models.extend(settings.remove_entry(name));
         }
-        // The message, and the place that a second line names.
-        let custom = |error: toml::de::Error| {
-            D::Error::custom(error.to_string().trim_end().replace('\n', ", "))
-        };
         Ok(Self {
-            settings: Value::Table(settings).try_into().map_err(custom)?,
-            models: Value::Table(models).try_into().map_err(custom)?,
+            settings: toml_file::convert(settings).map_err(D::Error::custom)?,
+            models: toml_file::convert(models).map_err(D::Error::custom)?,
         })
     }
 }

@@ -20,18 +20,11 @@ use rand::Rng;
 use rand_distr::Exp1;
 use schemars::JsonSchema;
 use serde_with::{DeserializeFromStr, SerializeDisplay};
+use strum::Display;
 
 /// Distribution of arrivals over time. Reports hold its text form.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    SerializeDisplay,
-    DeserializeFromStr,
-    JsonSchema,
-    strum::Display,
+    Debug, Clone, Copy, PartialEq, Eq, SerializeDisplay, DeserializeFromStr, JsonSchema, Display,
 )]
 #[schemars(with = "String")]
 #[strum(serialize_all = "lowercase")]

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
+use parapet_config::toml_file;
 use parity_trainer::TrainError;
 use parity_trainer::run::lock;
 use serde::Deserialize;
@@ -159,7 +160,7 @@ impl Recipes {
                 fs::read_to_string(path).map_err(|error| wrong(format!("cannot read: {error}")))?
             }
         };
-        let recipes: Self = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        let recipes: Self = toml_file::parse(&text).map_err(wrong)?;
         let mut names = BTreeSet::new();
         for row in &recipes.rows {
             let in_row = |problem: String| wrong(format!("row {}: {problem}", row.name));

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::ArgMatches;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::parser::ValueSource;
+use parapet_config::toml_file;
 use parity_trainer::TrainError;
 use parity_trainer::data::{Augment, DataSet};
 use parity_trainer::network::NetworkSpec;
@@ -53,11 +54,12 @@ impl<S: Checked> Flags<S> {
                 return Err(wrong(&format!("unknown setting `{name}`")));
             }
             if matches.value_source(&id) != Some(ValueSource::CommandLine) {
-                table.insert(name, value);
+                table.insert(name.clone(), value);
+                let one = toml_file::convert::<S>(table.clone());
+                one.map_err(|mistake| wrong(&format!("{name}: {mistake}")))?;
             }
         }
-        let settings = table.try_into();
-        let settings: S = settings.map_err(|error: toml::de::Error| wrong(error.message()))?;
+        let settings: S = toml_file::convert(table).map_err(|mistake| wrong(&mistake))?;
         settings.check()?;
         Ok(settings)
     }
@@ -75,7 +77,7 @@ impl<S: Checked> Flags<S> {
 fn read(config: &Path) -> Result<toml::Table, TrainError> {
     let unread = |error| TrainError::settings(Some(config), &format!("cannot read: {error}"));
     let text = fs::read_to_string(config).map_err(unread)?;
-    toml::from_str(&text).map_err(|error| TrainError::settings(Some(config), error.message()))
+    toml_file::parse(&text).map_err(|mistake| TrainError::settings(Some(config), &mistake))
 }
 
 #[derive(Debug, Clone, PartialEq, clap::Args, Serialize, Deserialize)]

@@ -47,7 +47,7 @@ pub(crate) fn render(plain: &Value, coded: &Value, faults: &[Planned]) -> Result
     Ok(text)
 }
 
-/// What the trainer measured with every test sample: a run has too few reconstructions to tell.
+/// Accuracy on every test sample, from the trainer: a run has too few reconstructions to tell.
 pub(crate) fn accuracy(model_toml: &str) -> String {
     let measured = model_toml
         .lines()
