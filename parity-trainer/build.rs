@@ -12,10 +12,7 @@ fn main() {
         if let Ok(version) =
             std::fs::read_to_string(std::path::Path::new(&libtorch).join("build-version"))
         {
-            println!(
-                "cargo::rustc-env=PARITY_TRAINER_LIBTORCH={}",
-                version.trim()
-            );
+            println!("cargo::rustc-env=PARITY_TRAINER_LIBTORCH={}", version.trim());
         }
         println!("cargo::rustc-link-arg=-Wl,-rpath,{}", lib.display());
     }

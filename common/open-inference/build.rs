@@ -22,9 +22,7 @@ mod service {
     ];
 
     pub(crate) fn generate() {
-        let service = Service::builder()
-            .name("GRPCInferenceService")
-            .package("inference");
+        let service = Service::builder().name("GRPCInferenceService").package("inference");
         let service = METHODS.iter().fold(service, |service, (name, route)| {
             let method = Method::builder()
                 .name(name)

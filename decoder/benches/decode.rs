@@ -11,18 +11,13 @@ const CLASSES: usize = 1000;
 fn decode(c: &mut Criterion) {
     let mut group = c.benchmark_group("decode 1000 classes");
     let log_softmax = OutputTransform::LogSoftmax { floor: -20.0 };
-    let standardised = OutputTransform::Standardised {
-        mean: vec![1.0],
-        deviation: vec![3.0],
-    };
+    let standardised = OutputTransform::Standardised { mean: vec![1.0], deviation: vec![3.0] };
     let sizes = [(2usize, 1usize), (3, 1), (4, 1), (10, 1), (4, 2)];
-    let mut codes: Vec<CodeSpec> = sizes
-        .map(|(k, r)| CodeSpec::new(EncoderKind::Sum, k, r))
-        .into();
-    codes.extend([standardised, log_softmax].map(|transform| CodeSpec {
-        transform,
-        ..CodeSpec::new(EncoderKind::Sum, 4, 1)
-    }));
+    let mut codes: Vec<CodeSpec> = sizes.map(|(k, r)| CodeSpec::new(EncoderKind::Sum, k, r)).into();
+    codes.extend(
+        [standardised, log_softmax]
+            .map(|transform| CodeSpec { transform, ..CodeSpec::new(EncoderKind::Sum, 4, 1) }),
+    );
     let slots = [(2, 1), (4, 1), (4, 2)];
     codes.extend(slots.map(|(k, r)| CodeSpec::new(EncoderKind::Stack, k, r)));
     for spec in codes {
@@ -30,15 +25,12 @@ fn decode(c: &mut Criterion) {
         let Ok(decoder) = build_decoder(&spec, CLASSES) else {
             continue;
         };
-        let outputs: Vec<Vec<f32>> = (0..k + r)
-            .map(|i| (0..CLASSES).map(|c| (c * i) as f32).collect())
-            .collect();
-        let predictions: Vec<Option<&[f32]>> = (0..k)
-            .map(|i| (i >= r).then(|| outputs[i].as_slice()))
-            .collect();
-        let rows: Vec<Vec<f32>> = (outputs[k..].iter())
-            .map(|output| output.repeat(decoder.code().slots()))
-            .collect();
+        let outputs: Vec<Vec<f32>> =
+            (0..k + r).map(|i| (0..CLASSES).map(|c| (c * i) as f32).collect()).collect();
+        let predictions: Vec<Option<&[f32]>> =
+            (0..k).map(|i| (i >= r).then(|| outputs[i].as_slice())).collect();
+        let rows: Vec<Vec<f32>> =
+            (outputs[k..].iter()).map(|output| output.repeat(decoder.code().slots())).collect();
         let parity: Vec<Option<&[f32]>> = rows.iter().map(|row| Some(row.as_slice())).collect();
         let mut out = vec![0.0; CLASSES];
         let kind = match &spec.transform {
@@ -49,12 +41,7 @@ fn decode(c: &mut Criterion) {
         let name = format!("{} k={k} r={r}, {r} missing{kind}", spec.encoder);
         group.bench_function(BenchmarkId::from_parameter(name), |b| {
             b.iter(|| {
-                decoder.decode(
-                    black_box(&predictions),
-                    black_box(&parity),
-                    0,
-                    black_box(&mut out),
-                )
+                decoder.decode(black_box(&predictions), black_box(&parity), 0, black_box(&mut out))
             });
         });
     }

@@ -125,11 +125,7 @@ impl Agreement {
     /// [`OutputError`]: the shape does not fit the kind, or the tolerance is missing or makes no
     /// sense.
     pub fn of(spec: Option<&OutputSpec>, shape: &[usize]) -> Result<Self, OutputError> {
-        let wrong = |field, problem: String, fix| OutputError {
-            field,
-            problem,
-            fix,
-        };
+        let wrong = |field, problem: String, fix| OutputError { field, problem, fix };
         let kind = spec.map_or(OutputKind::Classes, |spec| spec.kind);
         if !kind.fits(shape) {
             let given = spec.map_or("missing".to_owned(), |_| format!("\"{kind}\""));
@@ -251,15 +247,8 @@ fn overlap(a: &[f32], b: &[f32]) -> f32 {
         [x1, y1, x2, y2] if x2 > x1 && y2 > y1 => (x2 - x1) * (y2 - y1),
         _ => 0.0,
     };
-    let common: Vec<f32> = (0..4)
-        .map(|at| {
-            if at < 2 {
-                a[at].max(b[at])
-            } else {
-                a[at].min(b[at])
-            }
-        })
-        .collect();
+    let common: Vec<f32> =
+        (0..4).map(|at| if at < 2 { a[at].max(b[at]) } else { a[at].min(b[at]) }).collect();
     let common = area(&common);
     common / (area(a) + area(b) - common).max(f32::MIN_POSITIVE)
 }

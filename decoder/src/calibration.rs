@@ -136,14 +136,9 @@ mod tests {
     fn a_score_is_looked_up_in_its_bin() {
         let table = table(&[0.5, 0.9], &[0.4, 0.7, 0.95]);
         assert_eq!(table.validate(), Ok(()));
-        for (score, expected) in [
-            (0.0, 0.4),
-            (0.49, 0.4),
-            (0.5, 0.7),
-            (0.89, 0.7),
-            (0.9, 0.95),
-            (1.0, 0.95),
-        ] {
+        for (score, expected) in
+            [(0.0, 0.4), (0.49, 0.4), (0.5, 0.7), (0.89, 0.7), (0.9, 0.95), (1.0, 0.95)]
+        {
             assert_eq!(table.look_up(score), expected, "{score}");
         }
     }
@@ -163,10 +158,7 @@ mod tests {
             assert_eq!(refused.field, field);
         }
         for error in [-1.0, f32::NAN] {
-            let table = Calibration {
-                error: Some(error),
-                ..table(&[], &[0.5])
-            };
+            let table = Calibration { error: Some(error), ..table(&[], &[0.5]) };
             assert_eq!(table.validate().unwrap_err().field, "calibration.error");
         }
     }
@@ -190,9 +182,8 @@ mod tests {
 
     #[test]
     fn a_fit_recovers_what_was_measured() {
-        let measured: Vec<(f32, bool)> = (0..1000)
-            .map(|i| (i as f32 / 1000.0, i % 10 < if i < 500 { 5 } else { 9 }))
-            .collect();
+        let measured: Vec<(f32, bool)> =
+            (0..1000).map(|i| (i as f32 / 1000.0, i % 10 < if i < 500 { 5 } else { 9 })).collect();
         let fitted = Calibration::fit(Score::Margin, &measured, 10).unwrap();
         assert_eq!(
             (fitted.edges.as_slice(), fitted.agreement.as_slice()),

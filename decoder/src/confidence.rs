@@ -30,20 +30,14 @@ impl Score {
         match self {
             Self::TopProbability => 1.0 / sum,
             Self::Margin => {
-                let others = outputs
-                    .iter()
-                    .enumerate()
-                    .filter(|(class, _)| *class != top)
-                    .map(|(_, y)| *y);
+                let others =
+                    outputs.iter().enumerate().filter(|(class, _)| *class != top).map(|(_, y)| *y);
                 (1.0 - (others.fold(f32::NEG_INFINITY, f32::max) - highest).exp()) / sum
             }
             Self::Entropy => {
                 // H = ln(sum) - sum of p * (y - highest).
-                let mean: f32 = outputs
-                    .iter()
-                    .map(|y| (y - highest).exp() * (y - highest))
-                    .sum::<f32>()
-                    / sum;
+                let mean: f32 =
+                    outputs.iter().map(|y| (y - highest).exp() * (y - highest)).sum::<f32>() / sum;
                 (1.0 - (sum.ln() - mean) / (outputs.len() as f32).ln()).clamp(0.0, 1.0)
             }
         }

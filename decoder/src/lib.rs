@@ -86,13 +86,7 @@ pub fn check_group(
     let (k, r) = (code.k(), code.r());
     if predictions.len() != k || parity.len() != r || slot >= k {
         let (predictions, parity) = (predictions.len(), parity.len());
-        return Err(DecodeError::GroupShape {
-            k,
-            r,
-            predictions,
-            parity,
-            slot,
-        });
+        return Err(DecodeError::GroupShape { k, r, predictions, parity, slot });
     }
     if predictions.get(slot).is_some_and(Option::is_some) {
         return Err(DecodeError::NotMissing { slot });
@@ -104,10 +98,7 @@ pub fn check_group(
             return Err(DecodeError::UnequalLength { expected, got });
         }
     }
-    let missing = predictions
-        .iter()
-        .filter(|prediction| prediction.is_none())
-        .count();
+    let missing = predictions.iter().filter(|prediction| prediction.is_none()).count();
     let available = parity.iter().flatten().count();
     if !code.decoding().can_recover(missing, available) {
         return Err(DecodeError::Unrecoverable { missing, available });

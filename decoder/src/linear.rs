@@ -43,19 +43,13 @@ impl LinearDecoder {
     ) -> Result<Solution, DecodeError> {
         let mut missing = [0usize; K_MAX];
         let mut u = 0;
-        for (i, _) in predictions
-            .iter()
-            .enumerate()
-            .filter(|(_, prediction)| prediction.is_none())
+        for (i, _) in predictions.iter().enumerate().filter(|(_, prediction)| prediction.is_none())
         {
             missing[u] = i;
             u += 1;
         }
         let mut rows = [0usize; R_MAX];
-        let answered = parity
-            .iter()
-            .enumerate()
-            .filter(|(_, output)| output.is_some());
+        let answered = parity.iter().enumerate().filter(|(_, output)| output.is_some());
         for (to, (row, _)) in rows.iter_mut().zip(answered) {
             *to = row;
         }
@@ -68,9 +62,7 @@ impl LinearDecoder {
             system[equation][u] = if column == slot { 1.0 } else { 0.0 };
         }
         eliminate(&mut system, u)?;
-        let mut solution = Solution {
-            parity: [0.0; R_MAX],
-        };
+        let mut solution = Solution { parity: [0.0; R_MAX] };
         for (unknown, &row) in rows.iter().enumerate().take(u) {
             solution.parity[row] = system[unknown][u] as f32;
         }
@@ -162,12 +154,7 @@ mod tests {
     fn r_1_is_a_difference() {
         let mut out = [0.0; 2];
         decoder(2, 1)
-            .decode(
-                &[None, Some(&[1.0, 2.0])],
-                &[Some(&[5.0, 1.0])],
-                0,
-                &mut out,
-            )
+            .decode(&[None, Some(&[1.0, 2.0])], &[Some(&[5.0, 1.0])], 0, &mut out)
             .unwrap();
         assert_eq!(out, [4.0, -1.0]);
     }
@@ -182,17 +169,11 @@ mod tests {
         };
         assert_eq!(
             decode(&[None, None], &[Some(one)], 0),
-            Err(DecodeError::Unrecoverable {
-                missing: 2,
-                available: 1
-            })
+            Err(DecodeError::Unrecoverable { missing: 2, available: 1 })
         );
         assert_eq!(
             decode(&[None, Some(one)], &[None], 0),
-            Err(DecodeError::Unrecoverable {
-                missing: 1,
-                available: 0
-            })
+            Err(DecodeError::Unrecoverable { missing: 1, available: 0 })
         );
         assert_eq!(
             decode(&[None, Some(one)], &[Some(one)], 1),
@@ -208,10 +189,7 @@ mod tests {
         }
         assert!(matches!(
             decode(&[None, Some(&[1.0, 2.0])], &[Some(one)], 0),
-            Err(DecodeError::UnequalLength {
-                expected: 1,
-                got: 2
-            })
+            Err(DecodeError::UnequalLength { expected: 1, got: 2 })
         ));
         assert_eq!(out, [7.0]);
     }

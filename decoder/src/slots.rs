@@ -28,10 +28,7 @@ impl SlotDecoder {
 
     /// The slot's outputs of each sample of a parity output.
     fn slot<'a>(&self, output: &'a [f32], slot: usize) -> impl Iterator<Item = &'a [f32]> {
-        output
-            .chunks_exact(self.output_len)
-            .skip(slot)
-            .step_by(self.code.k())
+        output.chunks_exact(self.output_len).skip(slot).step_by(self.code.k())
     }
 }
 
@@ -78,10 +75,7 @@ mod tests {
     use parapet_encoder::{CodeSpec, EncoderKind, OutputTransform};
 
     fn decoder(k: usize, r: usize, transform: OutputTransform) -> SlotDecoder {
-        let spec = CodeSpec {
-            transform,
-            ..CodeSpec::new(EncoderKind::Stack, k, r)
-        };
+        let spec = CodeSpec { transform, ..CodeSpec::new(EncoderKind::Stack, k, r) };
         SlotDecoder::new(Code::try_from(&spec).unwrap(), 2).unwrap()
     }
 
@@ -93,19 +87,14 @@ mod tests {
         for (slot, expected) in [(0, [1.0, 2.0, 5.0, 6.0]), (1, [3.0, 4.0, 7.0, 8.0])] {
             let mut out = [0.0; 4];
             let parity = [Some(OUTPUT)];
-            decoder
-                .decode(&[None, None], &parity, slot, &mut out)
-                .unwrap();
+            decoder.decode(&[None, None], &parity, slot, &mut out).unwrap();
             assert_eq!(out, expected);
         }
     }
 
     #[test]
     fn rows_that_answered_are_averaged_and_the_transform_is_undone() {
-        let transform = OutputTransform::Standardised {
-            mean: vec![1.0],
-            deviation: vec![10.0],
-        };
+        let transform = OutputTransform::Standardised { mean: vec![1.0], deviation: vec![10.0] };
         let decoder = decoder(2, 2, transform);
         let other: &[f32] = &[3.0, 4.0, 0.0, 0.0];
         let mut out = [0.0; 2];
@@ -126,18 +115,12 @@ mod tests {
             decoder.decode(predictions, parity, slot, &mut out)
         };
         let none = decode(&[None, None], &[None], 0);
-        let expected = DecodeError::Unrecoverable {
-            missing: 2,
-            available: 0,
-        };
+        let expected = DecodeError::Unrecoverable { missing: 2, available: 0 };
         assert_eq!(none, Err(expected));
         let there = decode(&[None, Some(known)], &[Some(&OUTPUT[..4])], 1);
         assert_eq!(there, Err(DecodeError::NotMissing { slot: 1 }));
         let linear = decode(&[None, Some(known)], &[Some(known)], 0);
-        let expected = DecodeError::UnequalLength {
-            expected: 4,
-            got: 2,
-        };
+        let expected = DecodeError::UnequalLength { expected: 4, got: 2 };
         assert_eq!(linear, Err(expected));
         assert_eq!(out, [7.0; 2]);
     }

@@ -10,10 +10,7 @@ const CLASSES: usize = 5;
 
 /// A random linear model without bias, `CLASSES` x `INPUTS`.
 fn apply(weights: &[f32], input: &[f32]) -> Vec<f32> {
-    weights
-        .chunks(INPUTS)
-        .map(|row| row.iter().zip(input).map(|(w, x)| w * x).sum())
-        .collect()
+    weights.chunks(INPUTS).map(|row| row.iter().zip(input).map(|(w, x)| w * x).sum()).collect()
 }
 
 fn views(outputs: &[Option<Vec<f32>>]) -> Vec<Option<&[f32]>> {

@@ -12,9 +12,8 @@ fn encode(c: &mut Criterion) {
     let len = SHAPE.iter().product();
     let mut group = c.benchmark_group("encode 3x224x224");
     for k in [2usize, 3, 4, 10] {
-        let queries: Vec<Vec<f32>> = (0..k)
-            .map(|i| (0..len).map(|e| (e % (100 + i)) as f32).collect())
-            .collect();
+        let queries: Vec<Vec<f32>> =
+            (0..k).map(|i| (0..len).map(|e| (e % (100 + i)) as f32).collect()).collect();
         let views: Vec<&[f32]> = queries.iter().map(Vec::as_slice).collect();
         let mut copies: Vec<Vec<f32>> = vec![vec![0.0; len]; k];
         group.bench_function(BenchmarkId::new("memcpy of the k inputs", k), |b| {

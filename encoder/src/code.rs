@@ -188,9 +188,7 @@ impl Code {
 
     /// The k coefficients of parity row `row`; empty when there is no such row.
     pub fn row(&self, row: usize) -> &[f32] {
-        self.generator
-            .get(row * self.k..(row + 1) * self.k)
-            .unwrap_or_default()
+        self.generator.get(row * self.k..(row + 1) * self.k).unwrap_or_default()
     }
 
     /// The coefficient of query `slot` in parity row `row`.
@@ -236,13 +234,7 @@ impl TryFrom<&CodeSpec> for Code {
     type Error = CodeError;
 
     fn try_from(spec: &CodeSpec) -> Result<Self, CodeError> {
-        let &CodeSpec {
-            encoder,
-            decoding,
-            k,
-            r,
-            ..
-        } = spec;
+        let &CodeSpec { encoder, decoding, k, r, .. } = spec;
         if !(2..=K_MAX).contains(&k) {
             let problem = format!("{k}: a coding group has 2 to {K_MAX} queries");
             return Err(CodeError::new("k", problem, "set 2, 3 or 4 to begin with"));
@@ -273,14 +265,7 @@ impl TryFrom<&CodeSpec> for Code {
             return Err(CodeError::new("encoder", problem, fix));
         }
         spec.transform.check_numbers()?;
-        let code = Self {
-            encoder,
-            decoding,
-            k,
-            r,
-            generator,
-            transform: spec.transform.clone(),
-        };
+        let code = Self { encoder, decoding, k, r, generator, transform: spec.transform.clone() };
         // What networks give for missing predictions does not come from solving a system.
         if code.is_weighted() {
             generator::check_recoverable(&code.generator, k)?;
@@ -316,10 +301,8 @@ fn with_axis(count: usize, shape: &[usize]) -> Vec<usize> {
 fn flatten(rows: &[Vec<f32>], k: usize, r: usize) -> Result<Vec<f32>, CodeError> {
     if rows.len() != r || rows.iter().any(|row| row.len() != k) {
         let lengths: Vec<usize> = rows.iter().map(Vec::len).collect();
-        let (problem, fix) = (
-            format!("rows of {lengths:?} numbers"),
-            format!("give r = {r} rows of k = {k}"),
-        );
+        let (problem, fix) =
+            (format!("rows of {lengths:?} numbers"), format!("give r = {r} rows of k = {k}"));
         return Err(CodeError::new("generator", problem, fix));
     }
     let rows = rows.concat();

@@ -70,11 +70,7 @@ impl ConcatEncoder {
     /// Rows and columns of the grid of cells for k images.
     pub fn grid(k: usize) -> (usize, usize) {
         let side = (1..=k).find(|side| side * side >= k).unwrap_or(k);
-        if k <= side * (side - 1) {
-            (side - 1, side)
-        } else {
-            (side, side)
-        }
+        if k <= side * (side - 1) { (side - 1, side) } else { (side, side) }
     }
 
     fn sample_len(&self) -> usize {
@@ -98,10 +94,9 @@ impl ConcatEncoder {
             };
             let (first_row, row_weights) = self.rows.cell(cell_row);
             for strip in &self.strips {
-                let (Some(sums), Some(out)) = (
-                    sums.get_mut(..strip.pixels.len()),
-                    out.get_mut(strip.cells.clone()),
-                ) else {
+                let (Some(sums), Some(out)) =
+                    (sums.get_mut(..strip.pixels.len()), out.get_mut(strip.cells.clone()))
+                else {
                     return;
                 };
                 let mut rows = image
@@ -125,9 +120,7 @@ impl ConcatEncoder {
                     (None, _) => return,
                 }
                 for (row, weight) in rows {
-                    sums.iter_mut()
-                        .zip(row)
-                        .for_each(|(sum, pixel)| *sum += weight * pixel);
+                    sums.iter_mut().zip(row).for_each(|(sum, pixel)| *sum += weight * pixel);
                 }
                 self.columns.shrink(strip, sums, out);
             }
@@ -145,14 +138,9 @@ impl ConcatEncoder {
         left: usize,
     ) {
         let share = 0.5 / ROWS as f32;
-        let cells = plane
-            .chunks_exact_mut(self.width)
-            .skip(top)
-            .take(self.cell_height);
+        let cells = plane.chunks_exact_mut(self.width).skip(top).take(self.cell_height);
         for (cells, rows) in cells.zip(image.chunks_exact(ROWS * self.width)) {
-            let cells = cells
-                .get_mut(left..left + self.cell_width)
-                .unwrap_or_default();
+            let cells = cells.get_mut(left..left + self.cell_width).unwrap_or_default();
             let (first, second) = rows.split_at(self.width);
             let (first, second) = (first.as_chunks::<2>().0, second.as_chunks::<2>().0);
             if ROWS == 1 {

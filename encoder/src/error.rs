@@ -23,11 +23,7 @@ impl CodeError {
         fix: impl Into<String>,
     ) -> Self {
         let (field, problem, fix) = (field.into(), problem.into(), fix.into());
-        Self {
-            field,
-            problem,
-            fix,
-        }
+        Self { field, problem, fix }
     }
 
     /// A code of networks, which are in its model repository and not in this crate.

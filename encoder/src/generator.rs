@@ -34,10 +34,7 @@ const ROWS: [[f32; K_MAX]; R_MAX] = [
 
 /// The default r x k generator, row-major; its first row is ones.
 pub(crate) fn default_rows(k: usize, r: usize) -> Vec<f32> {
-    ROWS.iter()
-        .take(r)
-        .flat_map(|row| row.iter().copied().take(k))
-        .collect()
+    ROWS.iter().take(r).flat_map(|row| row.iter().copied().take(k)).collect()
 }
 
 /// Every square submatrix must be well conditioned: any u missing slots, from any u parity rows (an
@@ -97,18 +94,12 @@ fn condition(generator: &[Vec<f64>], rows: &[usize], columns: &[usize]) -> f64 {
         for (index, row) in matrix.iter_mut().enumerate().take(n) {
             if index != column {
                 let factor = row[column];
-                row.iter_mut()
-                    .zip(pivot_row)
-                    .for_each(|(value, pivot)| *value -= factor * pivot);
+                row.iter_mut().zip(pivot_row).for_each(|(value, pivot)| *value -= factor * pivot);
             }
         }
     }
-    let inverse: f64 = matrix
-        .iter()
-        .take(n)
-        .flat_map(|row| &row[n..2 * n])
-        .map(|value| value.powi(2))
-        .sum();
+    let inverse: f64 =
+        matrix.iter().take(n).flat_map(|row| &row[n..2 * n]).map(|value| value.powi(2)).sum();
     square.sqrt().max(1.0) * inverse.sqrt()
 }
 
@@ -125,31 +116,20 @@ mod tests {
     use super::*;
 
     fn worst(rows: &[f32], k: usize) -> f64 {
-        let generator: Vec<Vec<f64>> = rows
-            .chunks(k)
-            .map(|row| row.iter().map(|&a| f64::from(a)).collect())
-            .collect();
+        let generator: Vec<Vec<f64>> =
+            rows.chunks(k).map(|row| row.iter().map(|&a| f64::from(a)).collect()).collect();
         let sizes = 1..=generator.len();
         let pairs = sizes.flat_map(|size| {
             let columns = subsets(k, size);
-            subsets(generator.len(), size)
-                .into_iter()
-                .flat_map(move |rows| {
-                    columns
-                        .clone()
-                        .into_iter()
-                        .map(move |columns| (rows.clone(), columns))
-                })
+            subsets(generator.len(), size).into_iter().flat_map(move |rows| {
+                columns.clone().into_iter().map(move |columns| (rows.clone(), columns))
+            })
         });
-        pairs
-            .map(|(rows, columns)| condition(&generator, &rows, &columns))
-            .fold(0.0, f64::max)
+        pairs.map(|(rows, columns)| condition(&generator, &rows, &columns)).fold(0.0, f64::max)
     }
 
     fn vandermonde(k: usize, r: usize) -> Vec<f32> {
-        (0..r)
-            .flat_map(|row| (1..=k).map(move |node| (node as f32).powi(row as i32)))
-            .collect()
+        (0..r).flat_map(|row| (1..=k).map(move |node| (node as f32).powi(row as i32))).collect()
     }
 
     #[test]
@@ -166,11 +146,9 @@ mod tests {
     /// The bounds of the table in ALGORITHM.md.
     #[test]
     fn every_square_submatrix_is_well_conditioned() {
-        for (r, bounds) in [
-            (2, [4.5, 8.5, 25.0]),
-            (3, [11.0, 45.0, 125.0]),
-            (4, [16.0, 135.0, 700.0]),
-        ] {
+        for (r, bounds) in
+            [(2, [4.5, 8.5, 25.0]), (3, [11.0, 45.0, 125.0]), (4, [16.0, 135.0, 700.0])]
+        {
             for k in r..=K_MAX {
                 let bound = bounds[if k <= 4 { 0 } else { usize::from(k > 8) + 1 }];
                 let (table, vandermonde) =

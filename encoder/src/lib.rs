@@ -81,10 +81,7 @@ pub fn check_group(
         return Err(EncodeError::NoSuchRow { row, r });
     }
     if queries.len() != k {
-        return Err(EncodeError::GroupSize {
-            expected: k,
-            got: queries.len(),
-        });
+        return Err(EncodeError::GroupSize { expected: k, got: queries.len() });
     }
     let parity_sample_len = code.stacked() * sample_len;
     if parity.is_empty() || !parity.len().is_multiple_of(parity_sample_len) {
@@ -96,11 +93,7 @@ pub fn check_group(
     let expected = parity.len() / code.stacked();
     for (slot, query) in queries.iter().enumerate() {
         if query.len() != expected {
-            return Err(EncodeError::UnequalLength {
-                slot,
-                expected,
-                got: query.len(),
-            });
+            return Err(EncodeError::UnequalLength { slot, expected, got: query.len() });
         }
     }
     Ok(())

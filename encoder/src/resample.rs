@@ -52,15 +52,8 @@ impl AxisPlan {
                 weights.push((covered / factor) as f32);
             }
         }
-        let integer_factor = source_len
-            .is_multiple_of(cell_len)
-            .then(|| source_len / cell_len);
-        Self {
-            starts,
-            weights,
-            taps,
-            integer_factor,
-        }
+        let integer_factor = source_len.is_multiple_of(cell_len).then(|| source_len / cell_len);
+        Self { starts, weights, taps, integer_factor }
     }
 
     /// Set when every output pixel is the plain mean of exactly this many inputs.
@@ -78,10 +71,7 @@ impl AxisPlan {
                     strip.cells.end = cell + 1;
                     strip.pixels.end = end;
                 }
-                _ => strips.push(Strip {
-                    cells: cell..cell + 1,
-                    pixels: start..end,
-                }),
+                _ => strips.push(Strip { cells: cell..cell + 1, pixels: start..end }),
             }
         }
         strips
@@ -101,11 +91,7 @@ impl AxisPlan {
                 for (cell, out) in strip.cells.clone().zip(out) {
                     let (first, weights) = self.cell(cell);
                     let pixels = pixels.get(first - strip.pixels.start..).unwrap_or_default();
-                    *out = pixels
-                        .iter()
-                        .zip(weights)
-                        .map(|(pixel, weight)| pixel * weight)
-                        .sum();
+                    *out = pixels.iter().zip(weights).map(|(pixel, weight)| pixel * weight).sum();
                 }
             }
         }
@@ -114,33 +100,22 @@ impl AxisPlan {
     /// A number of weights that is known when this is compiled needs no loop over them.
     fn weighted<const TAPS: usize>(&self, strip: &Strip, pixels: &[f32], out: &mut [f32]) {
         let starts = self.starts.get(strip.cells.clone()).unwrap_or_default();
-        let weights = self
-            .weights
-            .as_chunks::<TAPS>()
-            .0
-            .get(strip.cells.clone())
-            .unwrap_or_default();
+        let weights =
+            self.weights.as_chunks::<TAPS>().0.get(strip.cells.clone()).unwrap_or_default();
         for ((out, first), weights) in out.iter_mut().zip(starts).zip(weights) {
-            let Some(pixels) = pixels
-                .get(first - strip.pixels.start..)
-                .and_then(<[f32]>::first_chunk::<TAPS>)
+            let Some(pixels) =
+                pixels.get(first - strip.pixels.start..).and_then(<[f32]>::first_chunk::<TAPS>)
             else {
                 return;
             };
-            *out = pixels
-                .iter()
-                .zip(weights)
-                .map(|(pixel, weight)| pixel * weight)
-                .sum();
+            *out = pixels.iter().zip(weights).map(|(pixel, weight)| pixel * weight).sum();
         }
     }
 
     /// The first input pixel of output pixel `cell` and the weights of the pixels from there.
     pub(crate) fn cell(&self, cell: usize) -> (usize, &[f32]) {
-        let weights = self
-            .weights
-            .get(cell * self.taps..(cell + 1) * self.taps)
-            .unwrap_or_default();
+        let weights =
+            self.weights.get(cell * self.taps..(cell + 1) * self.taps).unwrap_or_default();
         (self.starts.get(cell).copied().unwrap_or_default(), weights)
     }
 }

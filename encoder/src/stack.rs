@@ -62,9 +62,7 @@ mod tests {
     fn samples_of_a_batch_are_stacked_one_by_one() {
         let (a, b) = ([1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]);
         let mut parity = [0.0; 8];
-        encoder(2, 1, &[2])
-            .encode(0, &[&a, &b], &mut parity)
-            .unwrap();
+        encoder(2, 1, &[2]).encode(0, &[&a, &b], &mut parity).unwrap();
         assert_eq!(parity, [1.0, 2.0, 5.0, 6.0, 3.0, 4.0, 7.0, 8.0]);
     }
 
@@ -73,17 +71,10 @@ mod tests {
         let encoder = encoder(2, 1, &[2]);
         let query = [1.0, 2.0];
         let partial = encoder.encode(0, &[&query, &query], &mut [0.0; 2]);
-        let expected = EncodeError::PartialSample {
-            len: 2,
-            sample_len: 4,
-        };
+        let expected = EncodeError::PartialSample { len: 2, sample_len: 4 };
         assert_eq!(partial, Err(expected));
         let unequal = encoder.encode(0, &[&query, &query[..1]], &mut [0.0; 4]);
-        let expected = EncodeError::UnequalLength {
-            slot: 1,
-            expected: 2,
-            got: 1,
-        };
+        let expected = EncodeError::UnequalLength { slot: 1, expected: 2, got: 1 };
         assert_eq!(unequal, Err(expected));
     }
 

@@ -139,25 +139,15 @@ mod tests {
         );
         assert_eq!(
             encoder.encode(0, &[&a], &mut parity),
-            Err(EncodeError::GroupSize {
-                expected: 2,
-                got: 1
-            })
+            Err(EncodeError::GroupSize { expected: 2, got: 1 })
         );
         assert_eq!(
             encoder.encode(0, &[&a, &short], &mut parity),
-            Err(EncodeError::UnequalLength {
-                slot: 1,
-                expected: 4,
-                got: 3
-            })
+            Err(EncodeError::UnequalLength { slot: 1, expected: 4, got: 3 })
         );
         assert_eq!(
             encoder.encode(0, &[&a, &a], &mut [0.0; 5]),
-            Err(EncodeError::PartialSample {
-                len: 5,
-                sample_len: 4
-            })
+            Err(EncodeError::PartialSample { len: 5, sample_len: 4 })
         );
     }
 }

@@ -78,10 +78,8 @@ impl OutputTransform {
         self.check_numbers()?;
         match self {
             Self::Standardised { mean, .. } if mean.len() != 1 && mean.len() != output_len => {
-                let problem = format!(
-                    "{} entries, the model has {output_len} outputs a sample",
-                    mean.len()
-                );
+                let problem =
+                    format!("{} entries, the model has {output_len} outputs a sample", mean.len());
                 let fix = format!("give 1 or {output_len}");
                 Err(CodeError::new("transform", problem, fix))
             }
@@ -112,12 +110,11 @@ impl OutputTransform {
                     value.is_sign_positive() && value.is_normal()
                 })
             }
-            Self::LogSoftmax { floor } => check_all(
-                "floor",
-                &[*floor],
-                "finite and below zero, like -20",
-                |floor| floor.is_finite() && floor < 0.0,
-            ),
+            Self::LogSoftmax { floor } => {
+                check_all("floor", &[*floor], "finite and below zero, like -20", |floor| {
+                    floor.is_finite() && floor < 0.0
+                })
+            }
         }
     }
 
@@ -240,11 +237,7 @@ fn log_sum_exp(sample: &[f32]) -> f32 {
             *top = if y > *top { y } else { *top };
         }
     }
-    let top = tops
-        .iter()
-        .chain(rest)
-        .copied()
-        .fold(f32::NEG_INFINITY, f32::max);
+    let top = tops.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max);
     let mut sums = [0.0f32; LANES];
     for chunk in chunks {
         for (sum, y) in sums.iter_mut().zip(chunk) {
@@ -273,15 +266,7 @@ fn exp_below_zero(x: f32) -> f32 {
     let n = shifted - ROUND;
     let f = (clamped - n * LN_2[0]) - n * LN_2[1];
     let mut exp = 1.0 / 5040.0;
-    for term in [
-        1.0 / 720.0,
-        1.0 / 120.0,
-        1.0 / 24.0,
-        1.0 / 6.0,
-        0.5,
-        1.0,
-        1.0,
-    ] {
+    for term in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
         exp = exp * f + term;
     }
     let power = f32::from_bits((shifted.to_bits() << 23).wrapping_add(1f32.to_bits()));

@@ -15,12 +15,7 @@ pub fn request(data: &[u8]) {
         return;
     };
     // The shortest element is one character and its comma, the longest eight bytes.
-    assert!(
-        held(&request) <= 8 * data.len(),
-        "{} bytes from {}",
-        held(&request),
-        data.len()
-    );
+    assert!(held(&request) <= 8 * data.len(), "{} bytes from {}", held(&request), data.len());
     again(&request, Encoding::Binary);
 }
 
@@ -33,16 +28,8 @@ pub fn binary(data: &[u8]) {
     let Ok(request) = decode_request(Bytes::copy_from_slice(body), Some(header_length)) else {
         return;
     };
-    assert!(
-        header_length <= body.len(),
-        "a header beyond its body was taken"
-    );
-    assert!(
-        held(&request) <= 8 * body.len(),
-        "{} bytes from {}",
-        held(&request),
-        body.len()
-    );
+    assert!(header_length <= body.len(), "a header beyond its body was taken");
+    assert!(held(&request) <= 8 * body.len(), "{} bytes from {}", held(&request), body.len());
     again(&request, Encoding::Binary);
 }
 
@@ -53,10 +40,7 @@ pub fn configuration(data: &[u8]) {
     };
     if let Err(error) = FrontendConfig::check_text(Path::new("parapet.toml"), text) {
         let said = error.to_string();
-        assert!(
-            said.starts_with("parapet.toml: ") && !said.contains('\n'),
-            "{said:?}"
-        );
+        assert!(said.starts_with("parapet.toml: ") && !said.contains('\n'), "{said:?}");
     }
 }
 

@@ -57,10 +57,7 @@ impl Serving {
             let name = model.entry.name.clone();
             let served = before.and_then(|before| before.models.get(&name));
             let same = served.filter(|served| served.config == model).cloned();
-            (
-                name,
-                same.unwrap_or_else(|| Arc::new(ServedModel::start(model, metrics))),
-            )
+            (name, same.unwrap_or_else(|| Arc::new(ServedModel::start(model, metrics))))
         };
         Self {
             models: config.models.into_iter().map(model).collect(),
@@ -75,10 +72,7 @@ impl Serving {
 impl Serving {
     pub(crate) fn unknown(&self, model: &str) -> ServeError {
         let served: Vec<&str> = self.models.keys().map(String::as_str).collect();
-        ServeError::UnknownModel {
-            model: model.into(),
-            served: served.join(", ").as_str().into(),
-        }
+        ServeError::UnknownModel { model: model.into(), served: served.join(", ").as_str().into() }
     }
 }
 
@@ -167,22 +161,16 @@ impl App {
         let serving = self.serving.load();
         let data = self.tls.data.as_ref();
         let grpc = serving.server.grpc_listen.and(data);
-        let listeners = [
-            ("data", data),
-            ("grpc", grpc),
-            ("admin", self.tls.admin.as_ref()),
-        ];
+        let listeners = [("data", data), ("grpc", grpc), ("admin", self.tls.admin.as_ref())];
         let listeners = listeners.into_iter();
-        let mut certificates: Vec<_> = listeners
-            .filter_map(|(role, tls)| Some((role, None, tls?.expiry())))
-            .collect();
+        let mut certificates: Vec<_> =
+            listeners.filter_map(|(role, tls)| Some((role, None, tls?.expiry()))).collect();
         for model in serving.models.values() {
             model.driver.publish();
             certificates.extend(model.certificates());
         }
         self.metrics.certificates(&certificates);
-        self.metrics
-            .publish_server(&self.connections, &self.body_memory);
+        self.metrics.publish_server(&self.connections, &self.body_memory);
     }
 }
 

@@ -149,11 +149,7 @@ impl Coder {
             shape.extend(&spec.shape);
             tensors.push(Tensor::from_f32(spec.name.clone(), shape, &out)?);
         }
-        Ok(Output {
-            tensors,
-            parameters: Parameters::new(),
-            confidence,
-        })
+        Ok(Output { tensors, parameters: Parameters::new(), confidence })
     }
 
     /// Trust in the samples of a reconstruction, that of the least certain: as measured for the
@@ -174,17 +170,13 @@ impl Coder {
             false => agreement.confidence(None, sample),
         };
         let samples = samples.chunks_exact(agreement.output_len());
-        samples
-            .map(of_sample)
-            .try_fold(1.0, |least: f32, sure| Some(least.min(sure?)))
+        samples.map(of_sample).try_fold(1.0, |least: f32, sure| Some(least.min(sure?)))
     }
 }
 
 impl CodedInput {
     fn encode(&self, row: usize, inputs: &[Arc<Input>]) -> Result<Tensor, CodingError> {
-        let queries = inputs
-            .iter()
-            .map(|input| f32s(&input.tensors, self.position));
+        let queries = inputs.iter().map(|input| f32s(&input.tensors, self.position));
         let queries = queries.collect::<Result<Vec<_>, _>>()?;
         let views: Vec<&[f32]> = queries.iter().map(Vec::as_slice).collect();
         let code = self.encoder.code();
@@ -228,9 +220,7 @@ fn values(
 ) -> Result<Vec<Option<Vec<f32>>>, CodingError> {
     let values = |output: &Arc<Output>| f32s(&output.tensors, position);
     let outputs = outputs.iter().map(Option::as_ref);
-    outputs
-        .map(|output| output.map(values).transpose())
-        .collect()
+    outputs.map(|output| output.map(values).transpose()).collect()
 }
 
 fn at(tensors: &[Tensor], position: usize) -> Result<&Tensor, CodingError> {
@@ -282,10 +272,7 @@ pub struct CodingQueue {
 impl CodingQueue {
     /// A queue in which `places` pieces may wait, the one that is being computed among them.
     pub fn new(places: usize) -> Self {
-        Self {
-            places: Arc::new(Semaphore::new(places)),
-            turn: Arc::new(Semaphore::new(1)),
-        }
+        Self { places: Arc::new(Semaphore::new(places)), turn: Arc::new(Semaphore::new(1)) }
     }
 
     /// Has `piece` computed on another thread when it is its turn. False, and nothing is done, when

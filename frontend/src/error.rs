@@ -17,11 +17,7 @@ pub enum ServeError {
     #[error("no model {model:?} here, only {served}")]
     UnknownModel { model: Excerpt, served: Excerpt },
     #[error("model {model:?} has no version {version:?} here, only {served}")]
-    UnknownVersion {
-        model: Excerpt,
-        version: Excerpt,
-        served: u64,
-    },
+    UnknownVersion { model: Excerpt, version: Excerpt, served: u64 },
     #[error("no {path:?} here; the Open Inference Protocol's paths begin with /v2")]
     UnknownPath { path: Excerpt },
     #[error("{path:?} does not take {method}")]
@@ -153,10 +149,7 @@ mod tests {
         for (kind, seen) in [
             (FailureKind::Unreachable, "instance unreachable"),
             (FailureKind::ConnectionLost, "instance connection lost"),
-            (
-                FailureKind::Refused,
-                "query refused by the instance: at 10.0.0.7",
-            ),
+            (FailureKind::Refused, "query refused by the instance: at 10.0.0.7"),
         ] {
             let error = ServeError::from(Failure::new(kind, "at 10.0.0.7"));
             assert_eq!(error.to_string(), seen);

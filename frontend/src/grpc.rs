@@ -36,14 +36,8 @@ use crate::request_context::{CLASS_HEADER, answer, write_names, write_provenance
 use crate::tenants::MixingDomain;
 
 const SERVICE: &str = "inference.GRPCInferenceService";
-const METHODS: [&str; 6] = [
-    "ServerLive",
-    "ServerReady",
-    "ModelReady",
-    "ServerMetadata",
-    "ModelMetadata",
-    "ModelInfer",
-];
+const METHODS: [&str; 6] =
+    ["ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "ModelInfer"];
 /// Of these methods, those that need no key.
 const KEYLESS: [&str; 2] = ["ServerLive", "ServerReady"];
 const CHECK: &str = "/grpc.health.v1.Health/Check";
@@ -61,9 +55,7 @@ pub(crate) fn service(
 + Send
 + Sync
 + 'static {
-    let service = || Service {
-        app: Arc::clone(&app),
-    };
+    let service = || Service { app: Arc::clone(&app) };
     let (server, health) = (serve(service()), HealthServer::new(service()));
     service_fn(move |request| {
         let (app, mut server, mut health) = (Arc::clone(&app), server.clone(), health.clone());
@@ -147,10 +139,7 @@ async fn message(
     let server = &serving.server;
     let (limit, time) = (server.max_body_bytes, server.body_read_timeout);
     let allowance: Arc<Allowance> = parts.extensions.get().cloned().unwrap_or_default();
-    let held = Held {
-        reserved: app.body_memory.reserve(Some(allowance)),
-        serving,
-    };
+    let held = Held { reserved: app.body_memory.reserve(Some(allowance)), serving };
     let limit = match infers {
         true => limit,
         false => limit.min(MAX_NAME_BYTES),
@@ -268,23 +257,14 @@ impl InferenceService for Service {
             return Err(status(&ServeError::Unauthenticated));
         };
         // The guard has decoded it, of every message that tonic takes for one.
-        let Some(Inference {
-            model,
-            version,
-            request,
-            form,
-        }) = extensions.remove()
-        else {
+        let Some(Inference { model, version, request, form }) = extensions.remove() else {
             return Err(Status::internal("the message was not decoded"));
         };
         let headers = metadata.into_headers();
         let id = rest::request_id(&headers);
         let model = self.model(&model, &version);
         let known = model.as_ref().ok().cloned();
-        let answering = async {
-            self.infer_on(&*model?, domain, &headers, (request, form))
-                .await
-        };
+        let answering = async { self.infer_on(&*model?, domain, &headers, (request, form)).await };
         let (result, trace_id) =
             answer(&self.app, &headers, &id, known.as_deref(), answering).await;
         let mut result = result.map_err(|refused| status(&refused));
@@ -332,9 +312,7 @@ fn status(error: &ServeError) -> Status {
     if let Some(seconds) = error.retry_after() {
         // What gRPC calls Retry-After.
         let pushback = (seconds * 1000).into();
-        status
-            .metadata_mut()
-            .insert("grpc-retry-pushback-ms", pushback);
+        status.metadata_mut().insert("grpc-retry-pushback-ms", pushback);
     }
     status
 }

@@ -45,11 +45,7 @@ impl Metrics {
             let _registered = [true, false].map(reloads);
         });
         let presence = Arc::default();
-        Ok(Self {
-            recorder,
-            handle,
-            presence,
-        })
+        Ok(Self { recorder, handle, presence })
     }
 
     pub fn render(&self) -> String {
@@ -113,9 +109,7 @@ impl Metrics {
         pools: impl Iterator<Item = &'a str>,
     ) -> ModelMeters {
         let presence = Arc::clone(&self.presence);
-        with_local_recorder(&self.recorder, || {
-            ModelMeters::new(model, classes, pools, presence)
-        })
+        with_local_recorder(&self.recorder, || ModelMeters::new(model, classes, pools, presence))
     }
 }
 
@@ -264,17 +258,12 @@ impl ModelMeters {
                 failures: counter!(UPSTREAM_FAILURES, &labels),
             }
         };
-        let errors = ErrorKind::ALL
-            .iter()
-            .map(|kind| (*kind, requests(kind.name())));
+        let errors = ErrorKind::ALL.iter().map(|kind| (*kind, requests(kind.name())));
         Self {
             answers: Provenance::KINDS.map(answers),
             errors: errors.collect(),
             pools: pools.map(pool).collect(),
-            classes: classes
-                .iter()
-                .map(|labels| ClassMeters::new(&model, labels))
-                .collect(),
+            classes: classes.iter().map(|labels| ClassMeters::new(&model, labels)).collect(),
             totals: totals(&model),
             gauges: gauges(&model),
             presence,
@@ -372,20 +361,14 @@ impl ModelMeters {
 }
 
 fn totals(model: &str) -> Vec<(Total, ReadTotal)> {
-    let total = |name, read: ReadTotal| {
-        (
-            Total::from(counter!(name, "model" => model.to_owned())),
-            read,
-        )
-    };
+    let total =
+        |name, read: ReadTotal| (Total::from(counter!(name, "model" => model.to_owned())), read);
     let groups =
         |fillers| Total::from(counter!(GROUPS, "model" => model.to_owned(), "fillers" => fillers));
     let violations = counter!(VIOLATIONS, "model" => model.to_owned(), "invariant" => "CG-1");
     vec![
         (groups("false"), |stats| {
-            stats
-                .groups_encoded
-                .saturating_sub(stats.groups_completed_with_fillers)
+            stats.groups_encoded.saturating_sub(stats.groups_completed_with_fillers)
         }),
         (groups("true"), |stats| stats.groups_completed_with_fillers),
         (violations.into(), |stats| stats.cg1_violations),
@@ -409,8 +392,6 @@ fn gauges(model: &str) -> Vec<(Gauge, ReadGauge)> {
         gauge(SLOTS, |stats, _| stats.slots_per_instance as f64),
         gauge(EJECTED, |stats, _| stats.ejected as f64),
         gauge(REDUNDANCY_ON, |_, switches| f64::from(switches.redundancy)),
-        gauge(HOLD_BACK_OVERRIDDEN, |_, switches| {
-            f64::from(switches.hold_back.is_some())
-        }),
+        gauge(HOLD_BACK_OVERRIDDEN, |_, switches| f64::from(switches.hold_back.is_some())),
     ]
 }

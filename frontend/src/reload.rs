@@ -39,9 +39,7 @@ impl App {
     /// Reads the configuration file again. After an error all is as it was.
     pub async fn reload(&self) -> Result<Reloaded, ReloadError> {
         let Ok(_one_at_a_time) = self.reloading.try_lock() else {
-            return Err(ReloadError::NotNow(
-                "another reload is under way; try again",
-            ));
+            return Err(ReloadError::NotNow("another reload is under way; try again"));
         };
         if self.is_draining() {
             return Err(ReloadError::NotNow("the server is shutting down"));
@@ -68,23 +66,14 @@ impl App {
         // The listeners keep the files that they were started with; what is in them may change.
         let files = |tls: &ListenersTls| tls.each().map(|tls| tls.map(|tls| tls.files().clone()));
         if files(&ListenersTls::of(&config)) != files(&self.tls) {
-            return Err(ReloadError::NeedsRestart(
-                "the file of a certificate or key",
-            ));
+            return Err(ReloadError::NeedsRestart("the file of a certificate or key"));
         }
         self.reload_certificates();
         let after = Arc::new(Serving::start(config, Some(&*before), &self.metrics));
         wait_until_ready(&after).await;
         self.serve(Arc::clone(&after));
-        for model in after
-            .models
-            .values()
-            .filter(|model| model.driver.reset_switches())
-        {
-            tracing::warn!(
-                model = model.name(),
-                "its switches stand as configured again"
-            );
+        for model in after.models.values().filter(|model| model.driver.reset_switches()) {
+            tracing::warn!(model = model.name(), "its switches stand as configured again");
         }
         let mut done = Reloaded::default();
         let is_in = |models: &Serving, model: &Arc<ServedModel>| {
@@ -93,18 +82,10 @@ impl App {
         };
         for (name, model) in &after.models {
             let kept = is_in(&before, model);
-            let list = if kept {
-                &mut done.kept
-            } else {
-                &mut done.started
-            };
+            let list = if kept { &mut done.kept } else { &mut done.started };
             list.push(name.clone());
         }
-        for (name, model) in before
-            .models
-            .iter()
-            .filter(|(_, model)| !is_in(&after, model))
-        {
+        for (name, model) in before.models.iter().filter(|(_, model)| !is_in(&after, model)) {
             model.retire(after.models.get(name).map(|model| &**model));
             done.stopped.push(name.clone());
         }

@@ -26,11 +26,7 @@ pub(crate) fn write_provenance(headers: &mut HeaderMap, provenance: &Provenance)
     match provenance.confidence {
         // Of an exact prediction, nearly every one: it need not be worked out.
         Some(1.0) => drop(headers.insert(CONFIDENCE, HeaderValue::from_static("1.0000"))),
-        confidence => write(
-            headers,
-            CONFIDENCE,
-            confidence.map(|sure| format!("{sure:.4}")),
-        ),
+        confidence => write(headers, CONFIDENCE, confidence.map(|sure| format!("{sure:.4}"))),
     }
     write(headers, CODE, provenance.code.as_deref());
 }
@@ -92,9 +88,7 @@ pub(crate) async fn answer<R>(
             if let Some(meters) = meters {
                 meters.failed(kind);
             }
-            let limit = FAILED
-                .get(kind as usize)
-                .filter(|_| status.is_server_error());
+            let limit = FAILED.get(kind as usize).filter(|_| status.is_server_error());
             if let Some(held_back) = limit.and_then(LogLimit::pass) {
                 tracing::warn!(request_id, model = name, trace_id = shown_id, %status,
                     error = %refused, ?took, held_back, "failed");

@@ -40,13 +40,9 @@ impl Frontend {
         let settings = config.server.clone();
         let listener = listen_on(settings.listen, "server.listen")?;
         let grpc = settings.grpc_listen;
-        let grpc = grpc
-            .map(|address| listen_on(address, "server.grpc_listen"))
-            .transpose()?;
+        let grpc = grpc.map(|address| listen_on(address, "server.grpc_listen")).transpose()?;
         let admin = config.admin.as_ref();
-        let admin = admin
-            .map(|admin| listen_on(admin.listen, "admin.listen"))
-            .transpose()?;
+        let admin = admin.map(|admin| listen_on(admin.listen, "admin.listen")).transpose()?;
         let traces = config.traces.as_ref().map(Traces::export).transpose();
         let traces = traces.map_err(|error| {
             io::Error::other(format!(
@@ -55,13 +51,7 @@ impl Frontend {
         })?;
         let metrics = Metrics::new().map_err(io::Error::other)?;
         let app = Arc::new(App::start(config, metrics, traces));
-        Ok(Self {
-            listener,
-            admin,
-            grpc,
-            app,
-            settings,
-        })
+        Ok(Self { listener, admin, grpc, app, settings })
     }
 
     pub fn address(&self) -> io::Result<SocketAddr> {

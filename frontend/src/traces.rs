@@ -77,12 +77,8 @@ impl Traces {
             .with_endpoint(settings.endpoint.clone())
             .with_timeout(EXPORT_TIMEOUT)
             .build()?;
-        let batches = BatchConfigBuilder::default()
-            .with_max_queue_size(MAX_QUEUED)
-            .build();
-        let processor = BatchSpanProcessor::builder(exporter)
-            .with_batch_config(batches)
-            .build();
+        let batches = BatchConfigBuilder::default().with_max_queue_size(MAX_QUEUED).build();
+        let processor = BatchSpanProcessor::builder(exporter).with_batch_config(batches).build();
         let name = settings.service_name.clone();
         let resource = Resource::builder().with_service_name(name).build();
         // Which requests are traced is decided before a span is made.
@@ -96,11 +92,7 @@ impl Traces {
 
     /// Gives spans to `provider`; traces `share` (0 to 1) of the requests whose clients do not say.
     pub fn new(provider: SdkTracerProvider, share: f64) -> Self {
-        Self {
-            tracer: provider.tracer("parapet-frontend"),
-            provider,
-            share,
-        }
+        Self { tracer: provider.tracer("parapet-frontend"), provider, share }
     }
 
     /// The trace of a request that begins now, if it is to have one. `model` is a served model: a
@@ -120,17 +112,9 @@ impl Traces {
             None => context,
         };
         let model = model.map(|model| KeyValue::new("parapet.model", model.to_owned()));
-        let builder = self
-            .tracer
-            .span_builder("infer")
-            .with_kind(SpanKind::Server);
-        let span = builder
-            .with_attributes(model)
-            .start_with_context(&self.tracer, &parent);
-        let trace = Trace {
-            tracer: self.tracer.clone(),
-            parent: span.span_context().clone(),
-        };
+        let builder = self.tracer.span_builder("infer").with_kind(SpanKind::Server);
+        let span = builder.with_attributes(model).start_with_context(&self.tracer, &parent);
+        let trace = Trace { tracer: self.tracer.clone(), parent: span.span_context().clone() };
         Some(TracedRequest { span, trace })
     }
 
@@ -159,11 +143,9 @@ impl TracedRequest {
     }
 
     pub fn answered(mut self, provenance: &'static str, confidence: Option<f32>) {
-        self.span
-            .set_attribute(KeyValue::new("parapet.provenance", provenance));
+        self.span.set_attribute(KeyValue::new("parapet.provenance", provenance));
         if let Some(confidence) = confidence.map(f64::from) {
-            self.span
-                .set_attribute(KeyValue::new("parapet.confidence", confidence));
+            self.span.set_attribute(KeyValue::new("parapet.confidence", confidence));
         }
     }
 
@@ -171,8 +153,7 @@ impl TracedRequest {
     /// that the span has the kind alone.
     pub fn failed(mut self, status: StatusCode, kind: ErrorKind) {
         let status = i64::from(status.as_u16());
-        self.span
-            .set_attribute(KeyValue::new("http.response.status_code", status));
+        self.span.set_attribute(KeyValue::new("http.response.status_code", status));
         self.span.set_status(Status::error(kind.name()));
     }
 }
@@ -192,9 +173,7 @@ impl Trace {
     fn span(&self, name: &'static str, kind: SpanKind, attributes: Vec<KeyValue>) -> Span {
         let parent = Context::new().with_remote_span_context(self.parent.clone());
         let builder = self.tracer.span_builder(name).with_kind(kind);
-        builder
-            .with_attributes(attributes)
-            .start_with_context(&self.tracer, &parent)
+        builder.with_attributes(attributes).start_with_context(&self.tracer, &parent)
     }
 
     pub(crate) fn decode(&self, slot: Slot) -> Span {
@@ -230,10 +209,7 @@ impl Member {
 
 impl Members {
     pub(crate) fn of_query(trace: Option<&Trace>) -> Self {
-        let member = |trace: &Trace| Member {
-            trace: trace.clone(),
-            coded: None,
-        };
+        let member = |trace: &Trace| Member { trace: trace.clone(), coded: None };
         Self(trace.map(member).into_iter().collect())
     }
 
@@ -257,13 +233,8 @@ impl Members {
         let (mut spans, mut members) = (Spans::default(), Self::default());
         for (slot, query) in (0u8..).map(Slot).zip(queries) {
             for member in &query.0 {
-                let mut member = Member {
-                    coded: Some((group, row, slot)),
-                    ..member.clone()
-                };
-                let span = member
-                    .trace
-                    .span("encode", SpanKind::Internal, member.attributes());
+                let mut member = Member { coded: Some((group, row, slot)), ..member.clone() };
+                let span = member.trace.span("encode", SpanKind::Internal, member.attributes());
                 member.trace.parent = span.span_context().clone();
                 spans.0.push(span);
                 members.0.push(member);

@@ -76,23 +76,11 @@ async fn outputs_without_classes_are_compared_by_nothing_and_have_no_confidence(
 
 /// Kinds, with what answers in them; boxes whose corners are in order.
 const KINDS: [(&str, &[usize], Model); 5] = [
-    (
-        "kind = \"regression\"\ntolerance = 0.1",
-        &[1],
-        |_, input| answer::<1>(&[1], input),
-    ),
-    ("kind = \"multi_label\"", &[3], |_, input| {
-        answer::<3>(&[3], input)
-    }),
-    ("kind = \"embedding\"", &[2, 2], |_, input| {
-        answer::<4>(&[2, 2], input)
-    }),
-    ("kind = \"boxes\"", &[1, 4], |_, input| {
-        answer::<4>(&[1, 4], input)
-    }),
-    ("kind = \"map\"", &[2, 3], |_, input| {
-        answer::<6>(&[2, 3], input)
-    }),
+    ("kind = \"regression\"\ntolerance = 0.1", &[1], |_, input| answer::<1>(&[1], input)),
+    ("kind = \"multi_label\"", &[3], |_, input| answer::<3>(&[3], input)),
+    ("kind = \"embedding\"", &[2, 2], |_, input| answer::<4>(&[2, 2], input)),
+    ("kind = \"boxes\"", &[1, 4], |_, input| answer::<4>(&[1, 4], input)),
+    ("kind = \"map\"", &[2, 3], |_, input| answer::<6>(&[2, 3], input)),
 ];
 
 /// A repository whose deployed model has this `[output]`, and whose parity model was measured.

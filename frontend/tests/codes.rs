@@ -24,10 +24,7 @@ async fn transformed(transform: OutputTransform, model: Model) -> Fixture {
 
 fn of_response(response: &InferResponse) -> (Vec<f32>, Option<&str>) {
     let domain = response.parameters.get("output_domain");
-    (
-        response.outputs[0].f32s().unwrap(),
-        domain.map(|domain| domain.as_str().unwrap()),
-    )
+    (response.outputs[0].f32s().unwrap(), domain.map(|domain| domain.as_str().unwrap()))
 }
 
 #[tokio::test(start_paused = true)]

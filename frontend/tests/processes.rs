@@ -2,12 +2,7 @@
 //! asking. The frontend recovers by itself, and no request ends without an answer or an error
 //! before its deadline.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "tests"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod support;
 
@@ -61,11 +56,7 @@ impl Cluster {
         let address = addresses[3];
         std::fs::write(&config, text.replace("127.0.0.1:0", &address.to_string())).unwrap();
         processes.push(Process::frontend(&config));
-        Self {
-            processes,
-            address,
-            _repository: repository,
-        }
+        Self { processes, address, _repository: repository }
     }
 
     async fn wait_until_ready(&self) {
@@ -107,10 +98,7 @@ async fn every_process_may_be_killed_and_started_again_in_any_order() {
             let answered = cluster.ask().await;
             let replica_is_up = (0..2).any(|replica| !order[..=step].contains(&replica));
             // One replica is enough.
-            assert!(
-                !replica_is_up || answered == 4,
-                "{answered} of 4, order {order:?}"
-            );
+            assert!(!replica_is_up || answered == 4, "{answered} of 4, order {order:?}");
         }
         // Back in the same order: the frontend may come before its instances, and after them.
         for &process in &order {

@@ -31,10 +31,7 @@ fn slots(is_isolated: bool) -> CodeMetadata {
 
 /// An entry of a parity model with inputs and outputs of these shapes.
 fn add_parity(root: &Path, code: CodeMetadata, input: &[usize], output: &[usize]) {
-    let tensors = (
-        vec![spec_of("input", input)],
-        vec![spec_of("output", output)],
-    );
+    let tensors = (vec![spec_of("input", input)], vec![spec_of("output", output)]);
     let platform = Platform::OnnxRuntime;
     add_entry(root, "linear-parity", platform, tensors, Some(code));
 }
@@ -145,10 +142,7 @@ async fn late_queries_alone_are_grouped_when_late() {
         let (response, provenance) = answered.unwrap();
         assert_eq!(provenance.kind, "reconstructed");
         assert_close(&response.outputs[0].f32s().unwrap(), &expected(sample));
-        assert!(
-            took > HOLD_BACK && took < HOLD_BACK + SERVICE + 5 * MS,
-            "{took:?}"
-        );
+        assert!(took > HOLD_BACK && took < HOLD_BACK + SERVICE + 5 * MS, "{took:?}");
     }
     let stats = fixture.model.driver.stats();
     assert_eq!((stats.groups_encoded, stats.redundant_issued), (1, 1));
@@ -209,8 +203,5 @@ fn a_code_that_does_not_fit_its_entry_is_refused() {
         "strategy.send_parity & \"when_late\" with decoding = \"linear\" & use a code with slots";
     refused_with(&text.replace("decoding = \"slots\"", linear), parts);
     let asked = text.replace("\"stack\"", "\"sum\"");
-    refused_with(
-        &asked,
-        "decoding = \"slots\" here & code.decoding = \"linear\"",
-    );
+    refused_with(&asked, "decoding = \"slots\" here & code.decoding = \"linear\"");
 }

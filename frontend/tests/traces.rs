@@ -34,9 +34,7 @@ const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 /// Everything is traced that its client does not refuse to have traced.
 fn traces() -> (Traces, InMemorySpanExporter) {
     let exporter = InMemorySpanExporter::default();
-    let provider = SdkTracerProvider::builder()
-        .with_simple_exporter(exporter.clone())
-        .build();
+    let provider = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
     (Traces::new(provider, 1.0), exporter)
 }
 
@@ -63,9 +61,7 @@ async fn ask(fixture: &Fixture, traces: &Traces, headers: &HeaderMap) -> Answere
 
 fn attributes(span: &SpanData) -> BTreeMap<&str, String> {
     let pairs = span.attributes.iter();
-    pairs
-        .map(|pair| (pair.key.as_str(), pair.value.to_string()))
-        .collect()
+    pairs.map(|pair| (pair.key.as_str(), pair.value.to_string())).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,11 +115,7 @@ async fn failures_and_withdrawn_requests_are_told() {
     let spans = exporter.get_finished_spans().unwrap();
     let failed = |name: &str| {
         let is_error = |span: &&SpanData| matches!(span.status, Status::Error { .. });
-        spans
-            .iter()
-            .filter(|span| span.name == name)
-            .filter(is_error)
-            .count()
+        spans.iter().filter(|span| span.name == name).filter(is_error).count()
     };
     assert_eq!(failed("infer"), 1, "{spans:#?}");
     // Attempts and their retries.
@@ -159,11 +151,7 @@ impl TraceService for Collector {
 #[tokio::test]
 async fn spans_reach_a_collector_before_the_frontend_ends() {
     let (endpoint, mut received) = collector().await;
-    let settings = TraceSettings {
-        endpoint,
-        share: 1.0,
-        service_name: "edge".to_owned(),
-    };
+    let settings = TraceSettings { endpoint, share: 1.0, service_name: "edge".to_owned() };
     let traces = Arc::new(Traces::export(&settings).unwrap());
     let traced = traces.begin(&HeaderMap::new(), Some("linear")).unwrap();
     traced.answered("exact", Some(1.0));

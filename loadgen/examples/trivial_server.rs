@@ -51,10 +51,7 @@ fn trivial() -> ModelMetadata {
 /// One row of zeros for every output.
 fn answer(model: &ModelMetadata) -> anyhow::Result<Encoded> {
     let output = |output: &TensorMetadata| {
-        let axes = output
-            .shape
-            .iter()
-            .map(|&axis| usize::try_from(axis).unwrap_or(1));
+        let axes = output.shape.iter().map(|&axis| usize::try_from(axis).unwrap_or(1));
         let shape: Vec<usize> = axes.collect();
         let zeros = vec![0.0; shape.iter().product()];
         Tensor::from_f32(&output.name, shape, &zeros)
@@ -113,9 +110,7 @@ async fn respond(
     std::thread::sleep(service_time);
     let mut response = Response::new(Full::new(answer.body));
     if let Some(length) = answer.header_length {
-        response
-            .headers_mut()
-            .insert(HEADER_CONTENT_LENGTH, HeaderValue::from(length));
+        response.headers_mut().insert(HEADER_CONTENT_LENGTH, HeaderValue::from(length));
     }
     Ok(response)
 }

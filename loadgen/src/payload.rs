@@ -79,10 +79,7 @@ impl Bodies {
         order.truncate(MAX_DISTINCT.min(requests.max(1)));
         let body = |row: usize| {
             let tensor = Tensor::from_f32(input, shape.clone(), &rows.sample(row))?;
-            let mut request = InferRequest {
-                inputs: vec![tensor],
-                ..InferRequest::default()
-            };
+            let mut request = InferRequest { inputs: vec![tensor], ..InferRequest::default() };
             options.write_to(&mut request);
             let encoding = match options.encoding {
                 WireEncoding::Json => Encoding::Json,
@@ -99,13 +96,7 @@ impl Bodies {
                     (encoded.body, encoded.header_length, content_type)
                 }
             };
-            Ok(Body {
-                bytes,
-                header_length,
-                content_type,
-                row,
-                label: rows.label(row),
-            })
+            Ok(Body { bytes, header_length, content_type, row, label: rows.label(row) })
         };
         let bodies: Result<_, ProtocolError> = order.into_iter().map(body).collect();
         bodies.map(Self).context("a row cannot be encoded")
@@ -186,10 +177,7 @@ impl Rows {
             _ => bail!("{}", wrong_axes(images, idx.dims.len())),
         };
         let images = images.display();
-        ensure!(
-            !idx.bytes.is_empty(),
-            "{images}: holds no samples; use a file that does"
-        );
+        ensure!(!idx.bytes.is_empty(), "{images}: holds no samples; use a file that does");
         let mut names = (images.to_string(), None);
         let mut classes = None;
         if let Some(path) = labels {
@@ -205,13 +193,7 @@ impl Rows {
             names.1 = Some(path.to_string());
             classes = Some(labels.bytes);
         }
-        Ok(Self {
-            shape,
-            count,
-            bytes: idx.bytes,
-            labels: classes,
-            names,
-        })
+        Ok(Self { shape, count, bytes: idx.bytes, labels: classes, names })
     }
 
     pub fn sample_len(&self) -> usize {

@@ -138,10 +138,7 @@ async fn every_request_is_accounted_for() {
     assert_eq!(reconstructed.accuracy.unwrap().accuracy, 0.0);
     assert_eq!(reconstructed.mean_confidence, Some(0.75));
     let all = report.latency.all.unwrap();
-    assert_eq!(
-        (all.count, report.latency.answered.unwrap().count),
-        (200, 140)
-    );
+    assert_eq!((all.count, report.latency.answered.unwrap().count), (200, 140));
     let timed = "what has no answer counts as the timeout";
     assert!(all.p90 >= 300.0, "{timed}: {all:?}");
 
@@ -156,10 +153,7 @@ async fn every_request_is_accounted_for() {
         lines
     };
     let shown = sorted(&ended.stdout);
-    assert!(
-        sorted(summary).iter().all(|line| shown.contains(line)),
-        "{shown:?}"
-    );
+    assert!(sorted(summary).iter().all(|line| shown.contains(line)), "{shown:?}");
     let files = std::fs::read_dir(setting.folder.path()).unwrap().count();
     assert_eq!(files, 5, "no other file is left");
     assert!(setting.read("run.html").ends_with("</html>\n"));
@@ -194,9 +188,7 @@ async fn tensors_travel_as_json_as_well() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_trace_says_when() {
     let (setting, requests) = Setting::new(|_, _| Act::Exact).await;
-    let times: String = (0..30)
-        .map(|i| format!("{},x\n", f64::from(i) / 10.0))
-        .collect();
+    let times: String = (0..30).map(|i| format!("{},x\n", f64::from(i) / 10.0)).collect();
     setting.write("trace.csv", format!("time,user\n{times}"));
     let changes = "--trace trace.csv --trace-scale 20 --requests 21";
     let shown = setting.run(changes).await.succeeded().stdout;
@@ -208,11 +200,7 @@ async fn a_trace_says_when() {
     assert_eq!((trace.sha256.len(), settings.arrivals), (64, None));
     assert!((settings.rate - 210.0).abs() < 1e-6, "{}", settings.rate);
     assert_eq!(setting.read("requests.csv").lines().count(), 22);
-    for says in [
-        "trace file: trace.csv",
-        "trace times: 30",
-        "trace scale: 20",
-    ] {
+    for says in ["trace file: trace.csv", "trace times: 30", "trace scale: 20"] {
         assert!(shown.contains(says), "{shown}");
     }
 }

@@ -12,10 +12,7 @@ use parapet_loadgen::compare::{
 use parapet_loadgen::target::Provenance;
 use synthetic::{KINDS, Size, comparison};
 
-const DRAWS: Bootstrap = Bootstrap {
-    resamples: 200,
-    seed: 5,
-};
+const DRAWS: Bootstrap = Bootstrap { resamples: 200, seed: 5 };
 
 fn small() -> Comparison {
     comparison(&KINDS, Size::new(10, 4.0))
@@ -35,10 +32,7 @@ fn a_strategy_that_cuts_the_tail_shows_it() {
     let coded = report.strategy("coded").unwrap();
     let ratio = coded.gap_ratio.unwrap();
     let range = ratio.interval.unwrap();
-    assert!(
-        range.low > 2.0 && (range.low..=range.high).contains(&ratio.value),
-        "{ratio:?}"
-    );
+    assert!(range.low > 2.0 && (range.low..=range.high).contains(&ratio.value), "{ratio:?}");
     assert!((0.45..0.55).contains(&coded.cost.extra_work.unwrap()));
     let reconstructed = &coded.provenance[&Provenance::Reconstructed];
     assert!(reconstructed.accuracy.unwrap().accuracy < 0.95);
@@ -59,10 +53,7 @@ fn the_same_seed_draws_the_same_intervals() {
     let report = figures(&comparison);
     assert_eq!(report, figures(&comparison));
     let other = analyse(&comparison, "spread", Bootstrap { seed: 6, ..DRAWS }).unwrap();
-    assert_ne!(
-        report.strategies[1].gap_ratio,
-        other.strategies[1].gap_ratio
-    );
+    assert_ne!(report.strategies[1].gap_ratio, other.strategies[1].gap_ratio);
     assert_eq!(report.strategies[1].latency, other.strategies[1].latency);
 }
 
@@ -119,11 +110,7 @@ fn what_makes_figures_doubtful_is_said_first() {
     assert!(report.warnings.iter().any(|it| it.text.starts_with(again)));
     let found = kinds(&report);
     assert_eq!(found[0], WarningKind::InvalidGenerator);
-    for kind in [
-        WarningKind::UnequalInstances,
-        WarningKind::FewRounds,
-        WarningKind::NotQuotable,
-    ] {
+    for kind in [WarningKind::UnequalInstances, WarningKind::FewRounds, WarningKind::NotQuotable] {
         assert!(found.contains(&kind), "{kind:?}");
     }
     let spread = &report.strategies[0];

@@ -41,11 +41,7 @@ fn mistakes_are_one_line_and_leave_no_report() {
         refused(&tail, arguments, says);
     }
     for (from, to, says) in [
-        (
-            "k = 2\n",
-            "k = 40\n",
-            "k = 40 is more than the 12 instances",
-        ),
+        ("k = 2\n", "k = 40\n", "k = 40 is more than the 12 instances"),
         ("\"coded\"\n", "\"coder\"\n", "unknown strategy"),
         ("ms = 18", "ms = -18", "service_time.ms"),
     ] {

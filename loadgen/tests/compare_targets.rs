@@ -34,10 +34,7 @@ fn report(folder: &Path) -> CompareReport {
 
 /// The planned times of each block's requests, as a CSV file has them, from the block's first.
 fn planned(csv: &str, blocks: usize) -> Vec<Vec<i64>> {
-    let times = csv
-        .lines()
-        .skip(1)
-        .map(|line| line.split(',').nth(1).unwrap().parse().unwrap());
+    let times = csv.lines().skip(1).map(|line| line.split(',').nth(1).unwrap().parse().unwrap());
     let times: Vec<i64> = times.collect();
     let block = |block: &[i64]| block.iter().map(|time| time - block[0]).collect();
     times.chunks(times.len() / blocks).map(block).collect()
@@ -47,11 +44,7 @@ fn planned(csv: &str, blocks: usize) -> Vec<Vec<i64>> {
 async fn strategies_take_turns_on_one_schedule() {
     let folder = folder();
     let reconstruct = |number: usize, _: &_| {
-        if number.is_multiple_of(5) {
-            Act::WrongReconstruction
-        } else {
-            Act::Exact
-        }
+        if number.is_multiple_of(5) { Act::WrongReconstruction } else { Act::Exact }
     };
     let (coded, coded_requests) = common::start_with_metrics(reconstruct).await;
     let (none, none_requests) = common::start(|_, _| Act::Exact).await;
@@ -66,9 +59,7 @@ async fn strategies_take_turns_on_one_schedule() {
     let report = report(folder.path());
     let found = (report.baseline.as_str(), report.rounds, report.partial);
     assert_eq!(found, ("none", 4, false));
-    let [none, coded] = &report.strategies[..] else {
-        unreachable!("{report:?}")
-    };
+    let [none, coded] = &report.strategies[..] else { unreachable!("{report:?}") };
     assert_eq!((none.counts.answered, coded.counts.answered), (40, 40));
     let unknown = (none.instances, none.cost.extra_work, none.cost.redundancy);
     assert_eq!(unknown, (None, None, None));
@@ -86,10 +77,8 @@ async fn strategies_take_turns_on_one_schedule() {
     assert_eq!(none.lines().count(), 41);
     assert_eq!(planned(&none, 4), planned(&coded, 4));
     assert!(coded.contains("reconstructed") && !none.contains("reconstructed"));
-    let mut left: Vec<_> = std::fs::read_dir(folder.path())
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name())
-        .collect();
+    let mut left: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     left.sort();
     assert_eq!(left, ["files", "images", "labels", "report.json"]);
 }
@@ -106,9 +95,7 @@ async fn a_block_in_which_the_generator_was_late_is_measured_again_and_counted_o
     let ended = run(&folder, &arguments).await.succeeded();
     assert_eq!(requests.load(Ordering::SeqCst), 2 * 500 * (1 + 3));
     let report = report(folder.path());
-    let [coded] = &report.strategies[..] else {
-        unreachable!("{report:?}")
-    };
+    let [coded] = &report.strategies[..] else { unreachable!("{report:?}") };
     let (repeated, invalid) = (coded.repeated_blocks, coded.invalid_blocks);
     assert_eq!((repeated, invalid, coded.counts.planned), (6, 2, 1000));
     // The test server's metrics count half a redundant request for each request.
@@ -131,9 +118,7 @@ async fn an_experiment_names_frontends_and_where_their_metrics_are() {
          \"http://{metrics}\"\n"
     );
     std::fs::write(folder.path().join("experiment.toml"), experiment).unwrap();
-    run(&folder, "--experiment experiment.toml --baseline coded")
-        .await
-        .succeeded();
+    run(&folder, "--experiment experiment.toml --baseline coded").await.succeeded();
     let report = report(folder.path());
     let found = (report.baseline.as_str(), report.settings.timeout_ms);
     assert_eq!(found, ("coded", 2000));
@@ -184,9 +169,7 @@ async fn mistakes_are_one_line_and_leave_no_report() {
         }
     }
     let line = format!("compare --images small {good}");
-    run_beside(folder.path(), &line)
-        .await
-        .refused("the images are [1, 1]");
+    run_beside(folder.path(), &line).await.refused("the images are [1, 1]");
     assert_eq!(requests.load(Ordering::SeqCst), 0);
 }
 

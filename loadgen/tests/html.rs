@@ -10,10 +10,7 @@ use parapet_loadgen::compare::{Bootstrap, Comparison, FaultMark, analyse};
 use parapet_loadgen::report::{compare_page, run_page, summarise};
 use synthetic::{KINDS, Kind, Size, comparison, run_settings};
 
-const DRAWS: Bootstrap = Bootstrap {
-    resamples: 50,
-    seed: 1,
-};
+const DRAWS: Bootstrap = Bootstrap { resamples: 50, seed: 1 };
 
 fn page(comparison: &Comparison) -> String {
     let page = compare_page(&analyse(comparison, &comparison.strategies[0].name, DRAWS).unwrap());
@@ -83,10 +80,7 @@ fn doubts_come_before_figures() {
 fn odd_input_makes_a_page_all_the_same() {
     let name = "<b> & \"co\"";
     let kinds = [Kind { name, ..KINDS[0] }];
-    let size = Size {
-        rate: 3.0,
-        ..Size::new(1, 1.0)
-    };
+    let size = Size { rate: 3.0, ..Size::new(1, 1.0) };
     let mut measured = comparison(&kinds, size);
     let fault = |number: u32| FaultMark {
         at_s: f64::from(number) * 0.01,
@@ -98,9 +92,7 @@ fn odd_input_makes_a_page_all_the_same() {
     measured.faults = (0..40).map(fault).collect();
     assert!(!page(&measured).contains(name));
     let recording = &mut measured.strategies[0].blocks[0].recording;
-    recording
-        .records
-        .fill(parapet_loadgen::run::Record::default());
+    recording.records.fill(parapet_loadgen::run::Record::default());
     page(&measured);
 }
 

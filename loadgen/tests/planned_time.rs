@@ -27,14 +27,8 @@ struct Stall {
     to: Duration,
 }
 
-const NEVER: Stall = Stall {
-    from: Duration::MAX,
-    to: Duration::MAX,
-};
-const SECOND_2_TO_4: Stall = Stall {
-    from: Duration::from_secs(2),
-    to: Duration::from_secs(4),
-};
+const NEVER: Stall = Stall { from: Duration::MAX, to: Duration::MAX };
+const SECOND_2_TO_4: Stall = Stall { from: Duration::from_secs(2), to: Duration::from_secs(4) };
 
 impl Stall {
     async fn wait(self, start: Instant) {
@@ -54,11 +48,7 @@ impl Transport for Server {
     async fn send(&self, _: &Body) -> Result<Answer, Failure> {
         self.stall.wait(self.start).await;
         sleep(SERVICE).await;
-        Ok(Answer {
-            provenance: Provenance::Exact,
-            confidence: None,
-            class: None,
-        })
+        Ok(Answer { provenance: Provenance::Exact, confidence: None, class: None })
     }
 }
 
@@ -146,20 +136,14 @@ async fn a_late_generator_hides_nothing_and_is_not_valid() {
     assert_eq!(report.counts.answered, 1000);
     assert_charged_for_the_stall(report.latency.answered.unwrap());
     let service = report.service.unwrap();
-    assert!(
-        service.max <= 2.1,
-        "from the actual send the stall is invisible: {service:?}"
-    );
+    assert!(service.max <= 2.1, "from the actual send the stall is invisible: {service:?}");
     assert!((report.lag.max - 2000.0).abs() <= 3.0 && report.lag.p99 > 1800.0);
     assert!(!report.valid && !report.partial);
 }
 
 #[tokio::test(start_paused = true)]
 async fn requests_cut_off_by_the_timeout_count_as_the_timeout() {
-    let stuck = Stall {
-        from: Duration::from_secs(9),
-        to: Duration::from_secs(900),
-    };
+    let stuck = Stall { from: Duration::from_secs(9), to: Duration::from_secs(900) };
     let report = measure(stuck, NEVER, &Stop::default()).await;
     let counts = report.counts;
     assert_eq!((counts.answered, counts.unanswered), (900, 100));

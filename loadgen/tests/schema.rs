@@ -115,10 +115,7 @@ fn experiment() -> Experiment {
     serde_json::from_value(experiment).unwrap()
 }
 
-const DRAWS: Bootstrap = Bootstrap {
-    resamples: 20,
-    seed: 1,
-};
+const DRAWS: Bootstrap = Bootstrap { resamples: 20, seed: 1 };
 
 fn simulation() -> SimulationReport {
     let experiment = experiment();
@@ -142,11 +139,7 @@ fn reports() -> [(&'static str, Value); 3] {
     let measured = comparison(&KINDS, Size::new(3, 2.0));
     let report = analyse(&measured, "spread", DRAWS).unwrap();
     let (run, _) = run_of(&measured);
-    [
-        ("run", json!(run)),
-        ("compare", json!(report)),
-        ("simulation", json!(simulation())),
-    ]
+    [("run", json!(run)), ("compare", json!(report)), ("simulation", json!(simulation()))]
 }
 
 #[test]

@@ -21,15 +21,8 @@ fn constant(ms: f64) -> FaultProfile {
 }
 
 fn straggling(probability: f64, min_ms: f64, max_ms: f64) -> FaultProfile {
-    let straggle = Straggling {
-        probability,
-        min_ms,
-        max_ms,
-    };
-    FaultProfile {
-        straggle: Some(straggle),
-        ..constant(18.0)
-    }
+    let straggle = Straggling { probability, min_ms, max_ms };
+    FaultProfile { straggle: Some(straggle), ..constant(18.0) }
 }
 
 fn span(min_ms: f64, max_ms: f64) -> Span {
@@ -38,15 +31,8 @@ fn span(min_ms: f64, max_ms: f64) -> Span {
 
 /// A network that always takes as long.
 fn delays(constant_ms: f64) -> Network {
-    let delay = Delay {
-        constant_ms,
-        exponential_ms: 0.0,
-    };
-    Network {
-        client: delay,
-        to_instance: delay,
-        to_frontend: delay,
-    }
+    let delay = Delay { constant_ms, exponential_ms: 0.0 };
+    Network { client: delay, to_instance: delay, to_frontend: delay }
 }
 
 /// A strategy on so many instances and redundant ones, at a rate, for a number of queries.
@@ -160,11 +146,7 @@ fn the_seed_determines_everything() {
         let mut setup = setup("coded", [12, 6], 270.0, 4_000);
         setup.seed = seed;
         setup.faults = FaultProfile {
-            freeze: Some(Freezing {
-                mean_interval_ms: 2_000.0,
-                min_ms: 10.0,
-                max_ms: 50.0,
-            }),
+            freeze: Some(Freezing { mean_interval_ms: 2_000.0, min_ms: 10.0, max_ms: 50.0 }),
             error_probability: 0.01,
             ..straggling(0.02, 15.0, 45.0)
         };
@@ -224,10 +206,7 @@ fn coding_beats_equal_resources_when_few_straggle() {
     let coded = with_stragglers("coded");
     let equal = with_stragglers("equal_resources");
     let (tail, equal_tail) = (answered(&coded).p99_9, answered(&equal).p99_9);
-    assert!(
-        tail < 0.75 * equal_tail,
-        "{tail} ms against {equal_tail} ms"
-    );
+    assert!(tail < 0.75 * equal_tail, "{tail} ms against {equal_tail} ms");
     assert!((answered(&coded).p50 / answered(&equal).p50 - 1.0).abs() < 0.1);
     let share = coded.provenance[&Provenance::Reconstructed].share;
     assert!((0.001..0.06).contains(&share), "{share} reconstructed");
@@ -283,10 +262,7 @@ fn crashes_cost_retries_and_instances_come_back() {
     let failed = counts.failed as f64 / counts.planned as f64;
     assert!(failed < 0.001, "{failed} failed: {:?}", simulated.errors);
     let used = simulated.pools[0].utilisation;
-    assert!(
-        (0.25..0.35).contains(&used),
-        "{used} of those that came back"
-    );
+    assert!((0.25..0.35).contains(&used), "{used} of those that came back");
 }
 
 /// Of some instances whose service times vary one freezes, and takes what it has with it.
@@ -309,9 +285,7 @@ fn defaults_hold_no_answer_back_for_a_frozen_instance() {
             let simulated = run(simulation(&frozen));
             let (slowest, failed) = (answered(&simulated).max, simulated.counts.failed);
             if slowest > 100.0 || failed > 0 {
-                slow.push(format!(
-                    "{strategy}, {instances}: {slowest} ms, {failed} failed"
-                ));
+                slow.push(format!("{strategy}, {instances}: {slowest} ms, {failed} failed"));
             }
         }
     }
@@ -332,17 +306,12 @@ fn events_happen_when_they_are_said_to() {
         instance: 0,
         for_s: Some(for_s),
     };
-    single.events = vec![
-        event(0, 1.0, What::Freeze, 1.0),
-        event(1, 3.5, What::Kill, 9.0),
-    ];
+    single.events = vec![event(0, 1.0, What::Freeze, 1.0), event(1, 3.5, What::Kill, 9.0)];
     let mut single = simulation(&single);
     single.keep_records = true;
     let records = run(single).recording.unwrap().records;
     let slow = |from: u64, until: u64| -> Vec<u64> {
-        let due = records
-            .iter()
-            .filter(|it| (from..until).contains(&it.planned_us));
+        let due = records.iter().filter(|it| (from..until).contains(&it.planned_us));
         let latencies = due.filter_map(|it| it.latency_us());
         latencies.filter(|latency| *latency > 100_000).collect()
     };
@@ -393,24 +362,15 @@ fn breaking_off_leaves_a_partial_result() {
 #[test]
 fn senseless_simulations_are_refused() {
     for (change, says) in [
-        (
-            (|it| it.experiment.rate = 0.0) as fn(&mut Simulation),
-            "rate: 0; give a positive",
-        ),
+        ((|it| it.experiment.rate = 0.0) as fn(&mut Simulation), "rate: 0; give a positive"),
         (|it| it.experiment.requests = 0, "queries: 0; give 1 to"),
-        (
-            |it| it.core.pools[0].slots = 0,
-            "slots: 0 or too many; give",
-        ),
+        (|it| it.core.pools[0].slots = 0, "slots: 0 or too many; give"),
         (|it| it.experiment.timeout_ms = 0, "deadline: 0; give"),
         (
             |it| it.experiment.simulation.network.client.constant_ms = -1.0,
             "network.client: -1 + 0 ms; give",
         ),
-        (
-            |it| it.experiment.faults.error_probability = 2.0,
-            "faults: ",
-        ),
+        (|it| it.experiment.faults.error_probability = 2.0, "faults: "),
     ] {
         let mut simulation = simulation(&setup("none", [2, 0], 100.0, 10));
         change(&mut simulation);

@@ -83,10 +83,7 @@ settings = { kind = "none" }
     let arguments = "--experiment experiment.toml --rate 100 --json report.json";
     let ended = simulate(&folder, arguments).succeeded();
     let report = report(&folder.path().join("report.json"));
-    assert_eq!(
-        (report.settings.rate, report.settings.requests),
-        (100.0, 2000)
-    );
+    assert_eq!((report.settings.rate, report.settings.requests), (100.0, 2000));
     let coding = &report.strategies[0];
     assert_eq!((coding.name.as_str(), coding.instances), ("coding", 16));
     assert_eq!(ended.stderr, "");
@@ -116,10 +113,7 @@ fn the_experiments_of_real_clusters_are_simulated() {
     assert_eq!(times, [(2.0, Some(3.0)), killed]);
     let simulated = &report.strategies;
     assert!(simulated.iter().all(|it| it.counts.failed == 0));
-    assert!(
-        simulated.iter().any(|it| it.retries > 0),
-        "lost requests are sent again"
-    );
+    assert!(simulated.iter().any(|it| it.retries > 0), "lost requests are sent again");
 }
 
 #[test]
@@ -151,10 +145,7 @@ fn bad_input_is_one_line_exit_code_2_and_no_report() {
 "#,
     ) {
         run(&folder, &changed("--json r.json", changes)).refused(says);
-        assert!(
-            !folder.path().join("r.json").exists(),
-            "{changes} wrote a report"
-        );
+        assert!(!folder.path().join("r.json").exists(), "{changes} wrote a report");
     }
     simulate(&folder, "--instances 2 --rate 5").refused("no service time");
 }
@@ -164,11 +155,8 @@ fn an_interrupted_simulation_reports_what_it_has() {
     let folder = TempDir::new().unwrap();
     let changes = "--strategy coded,none --queries 500000000 --json report.json";
     let line = format!("simulate {}", changed(DEFAULTS, changes));
-    let mut child = command(folder.path(), &line)
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child =
+        command(folder.path(), &line).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     // The first line of progress says that signals are listened for.
     let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();

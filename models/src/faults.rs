@@ -40,12 +40,7 @@ impl FaultyEngine {
             let now = now.unwrap_or_default();
             now.saturating_sub(Duration::from_millis(epoch))
         });
-        Self {
-            inner,
-            started: Instant::now(),
-            age,
-            faults,
-        }
+        Self { inner, started: Instant::now(), age, faults }
     }
 
     fn elapsed(&self) -> Duration {

@@ -37,17 +37,9 @@ pub enum StartError {
         "model {model}, version {version}: the first inference failed: {source}; export the model \
             again"
     )]
-    WarmUp {
-        model: String,
-        version: u64,
-        source: EngineError,
-    },
+    WarmUp { model: String, version: u64, source: EngineError },
     #[error("cannot listen on {address}: {source}; give a free one with --{flag}")]
-    Listen {
-        flag: &'static str,
-        address: SocketAddr,
-        source: io::Error,
-    },
+    Listen { flag: &'static str, address: SocketAddr, source: io::Error },
     #[error("the certificates are of no use; {fix}", fix = .0.fix())]
     Tls(#[from] TlsError),
     #[error("cannot record metrics: {0}")]
@@ -157,11 +149,7 @@ impl Instance {
 }
 
 fn bind(flag: &'static str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
-    let failed = |source| StartError::Listen {
-        flag,
-        address,
-        source,
-    };
+    let failed = |source| StartError::Listen { flag, address, source };
     let listener = listen(address).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     Ok((listener, address))
@@ -205,11 +193,7 @@ fn load(config: &Config, metrics: &Metrics) -> Result<Models, StartError> {
         let mut engine = load_engine(config, &mut runtime, &entry, version)?;
         let warm = warm_up(engine.as_ref(), &entry, config.batch.max_rows);
         let name = entry.name.clone();
-        warm.map_err(|source| StartError::WarmUp {
-            model: name.clone(),
-            version,
-            source,
-        })?;
+        warm.map_err(|source| StartError::WarmUp { model: name.clone(), version, source })?;
         if let Some(injection) = &faults {
             tracing::warn!(model = name, ?injection, "injecting faults");
             engine = Box::new(FaultyEngine::new(engine, injection, &name));
@@ -219,12 +203,7 @@ fn load(config: &Config, metrics: &Metrics) -> Result<Models, StartError> {
         let batcher = Batcher::start(&name, engine, config.batch, capacity, of_batches);
         let batcher = batcher.map_err(StartError::Thread)?;
         tracing::info!(model = name, version, "model ready");
-        let served = ServedModel {
-            entry,
-            version,
-            batcher,
-            metrics,
-        };
+        let served = ServedModel { entry, version, batcher, metrics };
         let versions = models.entry(name).or_default();
         versions.insert(version, Arc::new(served));
     }
@@ -275,12 +254,7 @@ fn warm_up(
             // Of BYTES, the length of an empty element.
             let size = spec.datatype.size().unwrap_or(size_of::<u32>());
             let data = Bytes::from(vec![0; rows * spec.sample_len() * size]);
-            Tensor {
-                name: spec.name.clone(),
-                datatype: spec.datatype,
-                shape,
-                data,
-            }
+            Tensor { name: spec.name.clone(), datatype: spec.datatype, shape, data }
         });
         engine.infer(&zeros.collect::<Vec<_>>())?;
     }

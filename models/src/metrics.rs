@@ -63,27 +63,12 @@ impl Metrics {
         metrics::with_local_recorder(&recorder, || {
             for (name, description) in [
                 (REQUESTS, "Requests for inference, by model and outcome."),
-                (
-                    IN_FLIGHT,
-                    "Requests for inference that wait or run, by model.",
-                ),
+                (IN_FLIGHT, "Requests for inference that wait or run, by model."),
                 (BATCH_ROWS, "Rows of the batches that were run."),
-                (
-                    QUEUE_SECONDS,
-                    "Time of requests from arrival to the start of their batch.",
-                ),
-                (
-                    COMPUTE_SECONDS,
-                    "Time of batches in the engine, injected faults included.",
-                ),
-                (
-                    CERTIFICATE_EXPIRY,
-                    "When the certificate expires, in seconds since 1970.",
-                ),
-                (
-                    REVOCATION_LIST_EXPIRY,
-                    "When the next list is due, in seconds since 1970.",
-                ),
+                (QUEUE_SECONDS, "Time of requests from arrival to the start of their batch."),
+                (COMPUTE_SECONDS, "Time of batches in the engine, injected faults included."),
+                (CERTIFICATE_EXPIRY, "When the certificate expires, in seconds since 1970."),
+                (REVOCATION_LIST_EXPIRY, "When the next list is due, in seconds since 1970."),
             ] {
                 describe_gauge!(name, description);
             }

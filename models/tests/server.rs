@@ -18,9 +18,7 @@ async fn json_in_and_out() {
     let client = Client::new(&instance);
     let body = request(&[[1.0, 2.0, 3.0], [0.5, 0.25, 0.0]]).replacen('{', r#"{"id":"mine","#, 1);
     let headers = [("x-request-id", "trace-7")];
-    let answer = client
-        .post("/v2/models/linear/infer", &headers, body.into())
-        .await;
+    let answer = client.post("/v2/models/linear/infer", &headers, body.into()).await;
     assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
     assert_eq!(answer.headers["content-type"], "application/json");
     assert_eq!(answer.headers["x-request-id"], "trace-7");
@@ -102,10 +100,7 @@ async fn every_mistake_is_told_with_its_status() {
         (replaced("[1,3]", "[3]"), "shape [3], expected [batch, 3]"),
         (replaced("[1,3]", "[1,4]"), "takes 4 elements, got 3"),
         (replaced("2.0", "1e39"), "element 1"),
-        (
-            replaced("\"input\"", "\"in\""),
-            "input \"input\" is missing",
-        ),
+        (replaced("\"input\"", "\"in\""), "input \"input\" is missing"),
         (replaced("[{", more), "input \"x\" is unknown"),
         (replaced("\"inputs\"", output), "output \"y\" is unknown"),
         (request(&[[0.0; 3]; 5]), "send 1 to 4"),
@@ -158,11 +153,7 @@ async fn broken_binary_bodies_and_non_finite_inputs_are_refused() {
     for (length, body, named) in [
         ("many", good.clone(), "not a number"),
         ("9999", good.clone(), "the body has only"),
-        (
-            &length,
-            good.slice(..good.len() - 1),
-            "only 11 binary bytes",
-        ),
+        (&length, good.slice(..good.len() - 1), "only 11 binary bytes"),
         (&length, longer, "left over"),
         (&length, nan, "NaN"),
     ] {

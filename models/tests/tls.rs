@@ -22,19 +22,9 @@ async fn connect(
     ca: &Path,
     identity: Option<&Identity>,
 ) -> impl AsyncRead + AsyncWrite + Unpin {
-    let (certificate, key) = identity
-        .cloned()
-        .map(|own| (own.certificate, own.key))
-        .unzip();
-    let files = ClientSettings {
-        ca: ca.to_owned(),
-        certificate,
-        key,
-        ..ClientSettings::default()
-    };
-    let connector = ClientTls::load(files)
-        .unwrap()
-        .connector(Application::Http1);
+    let (certificate, key) = identity.cloned().map(|own| (own.certificate, own.key)).unzip();
+    let files = ClientSettings { ca: ca.to_owned(), certificate, key, ..ClientSettings::default() };
+    let connector = ClientTls::load(files).unwrap().connector(Application::Http1);
     let stream = TcpStream::connect(instance.address()).await.unwrap();
     let name = server_name("localhost").unwrap();
     connector.connect(name, stream).await.unwrap()

@@ -88,9 +88,7 @@ async fn shutting_down_answers_what_is_in_flight() {
     let in_flight_line = r#"parapet_instance_requests_in_flight{model="linear"} 1"#;
     let in_flight_seen =
         async { while !client.get("/metrics").await.text().contains(in_flight_line) {} };
-    tokio::time::timeout(Duration::from_secs(10), in_flight_seen)
-        .await
-        .unwrap();
+    tokio::time::timeout(Duration::from_secs(10), in_flight_seen).await.unwrap();
     let report = instance.shut_down().await;
     assert_eq!(report.aborted, 0);
     assert_eq!(in_flight.await.unwrap().status, StatusCode::OK);
@@ -129,10 +127,7 @@ async fn a_model_that_does_not_fit_stops_the_start() {
     assert!(error(&["nonesuch"]).await.contains("there is linear"));
     assert!(error(&["linear@7"]).await.contains("no version 7"));
     fs::write(folder.join("2/model.onnx"), b"not a model").unwrap();
-    let (corrupt, told) = (
-        error(&[]).await,
-        "2/model.onnx: not a model that ONNX Runtime can run",
-    );
+    let (corrupt, told) = (error(&[]).await, "2/model.onnx: not a model that ONNX Runtime can run");
     assert!(corrupt.contains(told), "{corrupt}");
 }
 

@@ -16,9 +16,7 @@ pub fn parse(name: &str) -> Result<Device, String> {
     let number = match name {
         "cpu" => return Ok(Device::Cpu),
         "cuda" => Some(0),
-        _ => name
-            .strip_prefix("cuda:")
-            .and_then(|number| number.parse().ok()),
+        _ => name.strip_prefix("cuda:").and_then(|number| number.parse().ok()),
     };
     let card = number.map(Device::Cuda);
     card.ok_or_else(|| "give cpu, cuda or cuda:N".to_owned())
@@ -51,11 +49,7 @@ mod tests {
 
     #[test]
     fn device_is_parsed_from_its_name() {
-        let known = [
-            ("cpu", Device::Cpu),
-            ("cuda", Device::Cuda(0)),
-            ("cuda:3", Device::Cuda(3)),
-        ];
+        let known = [("cpu", Device::Cpu), ("cuda", Device::Cuda(0)), ("cuda:3", Device::Cuda(3))];
         for (name, device) in known {
             assert_eq!(parse(name), Ok(device));
         }

@@ -90,11 +90,7 @@ fn fill(
 }
 
 fn tensor(name: &str, shape: &[usize]) -> TensorSpec {
-    TensorSpec {
-        name: name.to_owned(),
-        datatype: Datatype::Fp32,
-        shape: shape.to_vec(),
-    }
+    TensorSpec { name: name.to_owned(), datatype: Datatype::Fp32, shape: shape.to_vec() }
 }
 
 fn failed(path: &Path) -> impl Fn(io::Error) -> TrainError + use<'_> {
@@ -122,9 +118,7 @@ fn replace(
     remove(&fresh)?;
     remove(&replaced)?;
     let made = fs::create_dir_all(&version).map_err(failed(&version));
-    let filled = made
-        .and_then(|()| fill(&version))
-        .and_then(|()| Ok(card.save(&fresh)?));
+    let filled = made.and_then(|()| fill(&version)).and_then(|()| Ok(card.save(&fresh)?));
     if let Err(error) = filled {
         // A full disk gets its room back.
         let _ = fs::remove_dir_all(&fresh);

@@ -94,9 +94,7 @@ fn programs(threads: usize) -> cluster::Programs {
 fn run(cli: Cli, matches: &ArgMatches) -> Result<(), TrainError> {
     // libtorch counts physical cores and would leave half of a small cloud machine idle.
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get().min(16));
-    let threads = cli
-        .threads
-        .map_or(processors, |threads| threads.max(1).into());
+    let threads = cli.threads.map_or(processors, |threads| threads.max(1).into());
     tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
     device::choose(cli.device)?;
     cli.command.run(matches, threads)

@@ -20,10 +20,7 @@ pub(crate) struct Progress {
 impl Progress {
     pub(crate) fn of_steps(name: &str) -> Self {
         let quiet = Duration::ZERO;
-        Self {
-            quiet,
-            ..Self::new(name, "step")
-        }
+        Self { quiet, ..Self::new(name, "step") }
     }
 
     pub(crate) fn new(name: &str, unit: &'static str) -> Self {
@@ -32,12 +29,7 @@ impl Progress {
             .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
             .with_prefix(name.to_owned())
             .with_message(unit);
-        Self {
-            bar,
-            unit,
-            tenths: 0,
-            quiet: QUIET,
-        }
+        Self { bar, unit, tenths: 0, quiet: QUIET }
     }
 
     pub(crate) fn at(&mut self, done: usize, count: usize) {

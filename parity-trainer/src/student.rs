@@ -6,9 +6,7 @@ use crate::network::{Family, NetworkSpec};
 /// Least sides of an image for two 5 x 5 or 3 x 3 convolutions, each followed by a halving.
 const LENET_SIDES: [(usize, usize); 2] = [(5, 16), (3, 10)];
 const CHANNELS: [usize; 14] = [2, 4, 6, 8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 128];
-const HIDDEN: [usize; 14] = [
-    8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048,
-];
+const HIDDEN: [usize; 14] = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048];
 /// Networks that cost so many times too much end a search.
 const FAR: f64 = 2.5;
 
@@ -77,10 +75,7 @@ mod tests {
         let names = |shape: &[usize], deployed: Option<&str>| -> Vec<String> {
             let deployed = deployed.map(|name| name.parse().unwrap());
             let families = students(shape, deployed.as_ref());
-            families
-                .iter()
-                .map(|family| family[1].to_string())
-                .collect()
+            families.iter().map(|family| family[1].to_string()).collect()
         };
         assert_eq!(names(&[16], None), ["mlp:16,16", "mlp:16,16,16"]);
         assert_eq!(names(&[4, 3], None), ["mlp:12,16", "mlp:12,16,16"]);
@@ -99,19 +94,14 @@ mod tests {
             _ => 0,
         };
         for (most, expected) in [(7.0, 8), (8.0, 8), (100.0, 96), (1e9, 2048)] {
-            let (found, cost) = widest(networks, most, |network| Ok(width(network) as f64))
-                .unwrap()
-                .unwrap();
+            let (found, cost) =
+                widest(networks, most, |network| Ok(width(network) as f64)).unwrap().unwrap();
             assert_eq!((width(&found), cost as usize), (expected, expected));
         }
         // Faster where the width is a multiple of 32.
         let cost = |network: &NetworkSpec| {
             let width = width(network) as f64;
-            Ok(if width % 32.0 == 0.0 {
-                width
-            } else {
-                2.0 * width
-            })
+            Ok(if width % 32.0 == 0.0 { width } else { 2.0 * width })
         };
         assert_eq!(width(&widest(networks, 40.0, cost).unwrap().unwrap().0), 32);
         assert!(widest(&[], 1.0, |_| Ok(1.0)).unwrap().is_none());

@@ -112,10 +112,7 @@ fn bad_input_gets_one_line_and_exit_code_2() {
     workplace.refused_at_once("train-deployed", &[no_data]);
     let network = format!("train --model models/quarters {out} --network resnet");
     let name = format!("train-deployed {out}/../escape");
-    for (line, part) in [
-        (network, "no such network"),
-        (name, "a model's name has letters"),
-    ] {
+    for (line, part) in [(network, "no such network"), (name, "a model's name has letters")] {
         let ended = workplace.run(&line);
         assert_eq!(ended.code, Some(2));
         assert_has(&ended.errors, &[part]);
@@ -132,10 +129,9 @@ fn model_of_no_known_kind_is_refused_in_one_line() {
     let one_value = parapet_onnx::linear_model(&shape, &vec![0.01; values], &[0.0]);
     let three_axes = parapet_onnx::GraphBuilder::new("input", &shape).relu();
     let (one_says, three_say) = ("[1]", "[1, 16, 16]");
-    for (name, graph, says) in [
-        ("value", one_value, one_says),
-        ("map", three_axes.finish("output"), three_say),
-    ] {
+    for (name, graph, says) in
+        [("value", one_value, one_says), ("map", three_axes.finish("output"), three_say)]
+    {
         fs::write(workplace.at(&format!("{name}.onnx")), graph.unwrap()).unwrap();
         for encoder in ["sum", "learned"] {
             let line = format!(

@@ -66,11 +66,7 @@ fn unusable_file_is_named_with_what_is_wrong() {
     let huge = idx(&[u32::MAX as usize; 5], &[]);
     let fewer = gzip(&idx(&[19], &[0; 19]));
     for (name, contents, says) in [
-        (
-            "t10k-labels-idx1-ubyte",
-            None,
-            vec!["no t10k-labels-idx1-ubyte[.gz]"],
-        ),
+        ("t10k-labels-idx1-ubyte", None, vec!["no t10k-labels-idx1-ubyte[.gz]"]),
         (
             zipped,
             cut(zipped, |length| length / 2),
@@ -84,10 +80,7 @@ fn unusable_file_is_named_with_what_is_wrong() {
         (
             IMAGES,
             Some(b"PK\x03\x04..".to_vec()),
-            vec![
-                "t10k-images-idx3-ubyte: not an IDX file",
-                "[50, 4b, 03, 04]",
-            ],
+            vec!["t10k-images-idx3-ubyte: not an IDX file", "[50, 4b, 03, 04]"],
         ),
         (IMAGES, Some(huge), vec!["announces"]),
         (
@@ -106,9 +99,6 @@ fn unusable_file_is_named_with_what_is_wrong() {
             None => fs::remove_file(&path),
         }
         .unwrap();
-        assert_has(
-            &DataSet::load(folder.path()).unwrap_err().to_string(),
-            &says,
-        );
+        assert_has(&DataSet::load(folder.path()).unwrap_err().to_string(), &says);
     }
 }

@@ -17,10 +17,7 @@ const WEIGHTS: [f32; 12] = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.
 const ANSWERS: [f32; 4] = [21.0, 11.0, 7.5, 10.0];
 
 fn options() -> OpenOptions {
-    OpenOptions {
-        threads: 1,
-        ..OpenOptions::default()
-    }
+    OpenOptions { threads: 1, ..OpenOptions::default() }
 }
 
 fn file(folder: &Path, name: &str, contents: &[u8]) -> PathBuf {
@@ -37,19 +34,12 @@ fn try_open(path: &Path) -> Result<Deployed, TrainError> {
 fn assert_refused(path: &Path, part: &str) {
     let message = try_open(path).unwrap_err().to_string();
     let named = message.contains(path.to_str().unwrap());
-    assert!(
-        named && message.contains(part) && !message.contains('\n'),
-        "{message}"
-    );
+    assert!(named && message.contains(part) && !message.contains('\n'), "{message}");
 }
 
 /// A linear model of two outputs as an ONNX file.
 fn linear(folder: &Path, weights: &[f32], bias: [f32; 2]) -> PathBuf {
-    file(
-        folder,
-        "m.onnx",
-        &linear_model(&[6], weights, &bias).unwrap(),
-    )
+    file(folder, "m.onnx", &linear_model(&[6], weights, &bias).unwrap())
 }
 
 /// Saves a module that gives what `forward` does, traced with `samples` samples.
@@ -64,20 +54,11 @@ fn trace(path: &Path, samples: i64, forward: impl Fn(&Tensor) -> Tensor) {
 fn onnx_of_any_shape_that_holds_the_samples_is_taken() {
     let folder = tempfile::tempdir().unwrap();
     for shape in [vec![1, 2, 3], vec![2, 3], vec![2, 3, 1], vec![6]] {
-        let graph = GraphBuilder::new("x", &shape)
-            .flatten()
-            .gemm(&WEIGHTS, &[0.0, 10.0]);
+        let graph = GraphBuilder::new("x", &shape).flatten().gemm(&WEIGHTS, &[0.0, 10.0]);
         let path = file(folder.path(), "two-sums.onnx", &graph.finish("y").unwrap());
         let deployed = try_open(&path).unwrap();
-        assert_eq!(
-            (deployed.name.as_str(), deployed.model.outputs()),
-            ("two-sums", 2)
-        );
-        assert_eq!(
-            deployed.model.infer(&SAMPLES).unwrap(),
-            ANSWERS,
-            "{shape:?}"
-        );
+        assert_eq!((deployed.name.as_str(), deployed.model.outputs()), ("two-sums", 2));
+        assert_eq!(deployed.model.infer(&SAMPLES).unwrap(), ANSWERS, "{shape:?}");
     }
 }
 
@@ -96,11 +77,8 @@ fn with_output(model: Vec<u8>, name: &str) -> Vec<u8> {
 #[test]
 fn of_several_outputs_the_chosen_one_is_told_to_the_parity_model() {
     let folder = tempfile::tempdir().unwrap();
-    let graph = GraphBuilder::new("x", &SHAPE)
-        .flatten()
-        .gemm(&WEIGHTS, &[0.0, 10.0])
-        .finish("y")
-        .unwrap();
+    let graph =
+        GraphBuilder::new("x", &SHAPE).flatten().gemm(&WEIGHTS, &[0.0, 10.0]).finish("y").unwrap();
     let one = file(folder.path(), "one.onnx", &graph);
     let one = try_open(&one).unwrap();
     assert_eq!((one.chosen_input, one.chosen_output), (None, None));
@@ -108,15 +86,9 @@ fn of_several_outputs_the_chosen_one_is_told_to_the_parity_model() {
     let graph = with_output(graph, "Flatten_0_output");
     let two = file(folder.path(), "two.onnx", &graph);
     assert_refused(&two, "--output");
-    let options = OpenOptions {
-        output: Some("y".to_owned()),
-        ..options()
-    };
+    let options = OpenOptions { output: Some("y".to_owned()), ..options() };
     let two = open(&two, &options, &SHAPE, &SAMPLES).unwrap();
-    assert_eq!(
-        (two.chosen_input.as_deref(), two.chosen_output.as_deref()),
-        (None, Some("y"))
-    );
+    assert_eq!((two.chosen_input.as_deref(), two.chosen_output.as_deref()), (None, Some("y")));
     assert_eq!(two.model.infer(&SAMPLES).unwrap(), ANSWERS);
 }
 
@@ -126,25 +98,15 @@ fn torchscript_is_taken() {
     let path = folder.path().join("traced.pt");
     let weights = Tensor::from_slice(&WEIGHTS).view([2, 6]);
     let bias = Tensor::from_slice(&[0.0f32, 10.0]);
-    trace(&path, 2, |input| {
-        input.flatten(1, -1).linear(&weights, Some(&bias))
-    });
+    trace(&path, 2, |input| input.flatten(1, -1).linear(&weights, Some(&bias)));
     let deployed = try_open(&path).unwrap();
-    assert_eq!(
-        (deployed.name.as_str(), deployed.model.outputs()),
-        ("traced", 2)
-    );
+    assert_eq!((deployed.name.as_str(), deployed.model.outputs()), ("traced", 2));
     assert_eq!(deployed.model.infer(&SAMPLES).unwrap(), ANSWERS);
 
     // One sample is all that this one takes.
     let fixed = folder.path().join("fixed.pt");
-    trace(&fixed, 1, |input| {
-        input.reshape([1, 6]).linear(&weights, Some(&bias))
-    });
-    assert_refused(
-        &fixed,
-        "its batch axis is fixed at 1; export it with a dynamic",
-    );
+    trace(&fixed, 1, |input| input.reshape([1, 6]).linear(&weights, Some(&bias)));
+    assert_refused(&fixed, "its batch axis is fixed at 1; export it with a dynamic");
     let broken = file(folder.path(), "broken.pt", b"no zip");
     assert_refused(&broken, "libtorch cannot use it");
 }
@@ -166,17 +128,9 @@ fn model_that_cannot_be_learned_from_is_refused_in_a_line() {
         fixed[at..at + dynamic.len()].copy_from_slice(b"\x08\x84\x80\x80\x80\x80\x00");
     }
     for (name, contents, says) in [
-        (
-            "other.onnx",
-            other,
-            "takes samples of shape [7], the data's have [1, 2, 3]",
-        ),
+        ("other.onnx", other, "takes samples of shape [7], the data's have [1, 2, 3]"),
         ("nan.onnx", nan, "answers sample 0 with NaN"),
-        (
-            "fixed.onnx",
-            fixed,
-            "its batch axis is fixed at 4; export it with a dynamic",
-        ),
+        ("fixed.onnx", fixed, "its batch axis is fixed at 4; export it with a dynamic"),
         ("text.onnx", b"hello".to_vec(), "ONNX Runtime cannot use it"),
         ("model.h5", b"hello".to_vec(), "what model is this?"),
     ] {
@@ -190,13 +144,8 @@ fn model_that_cannot_be_learned_from_is_refused_in_a_line() {
 fn tensor_that_is_not_there_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = linear(folder.path(), &WEIGHTS, [0.0; 2]);
-    let options = OpenOptions {
-        output: Some("logits".to_owned()),
-        ..options()
-    };
-    let message = open(&path, &options, &SHAPE, &SAMPLES)
-        .unwrap_err()
-        .to_string();
+    let options = OpenOptions { output: Some("logits".to_owned()), ..options() };
+    let message = open(&path, &options, &SHAPE, &SAMPLES).unwrap_err().to_string();
     let says = "has no output `logits`; --output can be: ";
     assert!(message.contains(says), "{message}");
 }
@@ -257,10 +206,7 @@ fn output_that_is_no_number_shows_before_all_is_answered() {
     let cache = folder.path().join("cache");
     let refused = cached_outputs(&cache, &deployed, &samples, |done, _| told.push(done));
     let message = refused.unwrap_err().to_string();
-    assert!(
-        message.contains("answers sample 1500 with inf"),
-        "{message}"
-    );
+    assert!(message.contains("answers sample 1500 with inf"), "{message}");
     assert_eq!(told, [1024]);
     assert!(!cache.exists());
 }

@@ -14,9 +14,7 @@ fn code_of_two_rows_is_evaluated_for_every_loss() {
             --steps 300 --transform raw --augment none --out models --name p",
     );
     let eval = "eval --model models/quarters --data . --parity";
-    let table = workplace
-        .succeed(&format!("{eval} models/p-0,models/p-1 --out report"))
-        .out;
+    let table = workplace.succeed(&format!("{eval} models/p-0,models/p-1 --out report")).out;
     assert_has(&table, &["A_d, reconstructed of 2 missing"]);
 
     let report = workplace.json("report/evaluation.json");
@@ -25,26 +23,14 @@ fn code_of_two_rows_is_evaluated_for_every_loss() {
     assert_eq!(losses[0]["reconstructions"], 240);
     assert_eq!(losses[1]["reconstructions"], 240);
     // Of four classes.
-    assert!(
-        losses[0]["agreement"]["value"].as_f64() > Some(0.6),
-        "{report}"
-    );
+    assert!(losses[0]["agreement"]["value"].as_f64() > Some(0.6), "{report}");
     let accuracy = &losses[0]["accuracy"];
-    assert!(
-        accuracy["interval"][0].as_f64() <= accuracy["value"].as_f64(),
-        "{accuracy}"
-    );
+    assert!(accuracy["interval"][0].as_f64() <= accuracy["value"].as_f64(), "{accuracy}");
     for file in ["evaluation.md", "reliability.svg"] {
         assert!(workplace.at("report").join(file).is_file(), "{file}");
     }
-    workplace.refused(
-        &format!("{eval} models/p-0,models/p-0"),
-        &["they are the same row"],
-    );
-    workplace.refused(
-        &format!("{eval} models/quarters"),
-        &["--parity wants parity models"],
-    );
+    workplace.refused(&format!("{eval} models/p-0,models/p-0"), &["they are the same row"]);
+    workplace.refused(&format!("{eval} models/quarters"), &["--parity wants parity models"]);
     let line = "eval --model models/p-0 --data . --parity models/p-1";
     workplace.refused(line, &["is a parity model; --model wants the deployed one"]);
 }

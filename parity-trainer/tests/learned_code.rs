@@ -25,9 +25,7 @@ const OUTPUTS: usize = 3;
 
 /// A linear model as TorchScript, `[INPUTS, OUTPUTS]`.
 fn weight() -> Vec<f32> {
-    (0..INPUTS * OUTPUTS)
-        .map(|i| ((i * 7 % 11) as f32) / 5.0 - 1.0)
-        .collect()
+    (0..INPUTS * OUTPUTS).map(|i| ((i * 7 % 11) as f32) / 5.0 - 1.0).collect()
 }
 
 fn linear_module(folder: &Path) -> Deployed {
@@ -43,9 +41,7 @@ fn classes() -> Agreement {
 
 fn samples(deployed: &Deployed, count: usize, seed: u64) -> Arc<TrainingSet> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let inputs: Vec<f32> = (0..count * INPUTS)
-        .map(|_| rng.random_range(-2.0..2.0))
-        .collect();
+    let inputs: Vec<f32> = (0..count * INPUTS).map(|_| rng.random_range(-2.0..2.0)).collect();
     let answers = deployed.model.infer(&inputs).unwrap();
     Arc::new(TrainingSet {
         shape: vec![INPUTS],
@@ -57,14 +53,8 @@ fn samples(deployed: &Deployed, count: usize, seed: u64) -> Arc<TrainingSet> {
 }
 
 fn run(deployed: &Deployed, k: usize, r: usize, steps: u64, loss: Loss) -> ParityRun {
-    let transform = OutputTransform::Standardised {
-        mean: vec![0.0],
-        deviation: vec![2.0],
-    };
-    let code = CodeSpec {
-        transform,
-        ..CodeSpec::new(EncoderKind::Learned, k, r)
-    };
+    let transform = OutputTransform::Standardised { mean: vec![0.0], deviation: vec![2.0] };
+    let code = CodeSpec { transform, ..CodeSpec::new(EncoderKind::Learned, k, r) };
     let decoder = format!("mlp:{0},{0},64", (k + r) * OUTPUTS);
     let learned = LearnedRun {
         decoder: decoder.parse().unwrap(),
@@ -72,12 +62,7 @@ fn run(deployed: &Deployed, k: usize, r: usize, steps: u64, loss: Loss) -> Parit
     };
     let mut run = common::parity_run(&format!("mlp:{},64", k * INPUTS), code, steps);
     run.rule.learning_rate = 5e-3;
-    ParityRun {
-        learned: Some(learned),
-        loss,
-        seed: 1,
-        ..run
-    }
+    ParityRun { learned: Some(learned), loss, seed: 1, ..run }
 }
 
 fn trained(deployed: &Deployed, run: ParityRun) -> (Trainer, f64) {
@@ -91,18 +76,16 @@ fn gradients_flow_through_a_torch_script_module_and_leave_it_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let deployed = linear_module(folder.path());
     let model = differentiable(&deployed, &[0.5; 4 * INPUTS]).unwrap();
-    let input = Tensor::from_slice(&[0.25f32; INPUTS])
-        .view([1, INPUTS as i64])
-        .set_requires_grad(true);
+    let input =
+        Tensor::from_slice(&[0.25f32; INPUTS]).view([1, INPUTS as i64]).set_requires_grad(true);
     let output = model.forward(&input).unwrap();
     assert!(output.requires_grad());
     output.select(1, 2).sum(tch::Kind::Float).backward();
     let gradient = Vec::<f32>::try_from(input.grad().view([-1])).unwrap();
     let expected: Vec<f32> = weight().chunks(OUTPUTS).map(|row| row[2]).collect();
     assert_eq!(gradient, expected);
-    let frozen = model
-        .forward(&Tensor::from_slice(&[0.25f32; INPUTS]).view([1, INPUTS as i64]))
-        .unwrap();
+    let frozen =
+        model.forward(&Tensor::from_slice(&[0.25f32; INPUTS]).view([1, INPUTS as i64])).unwrap();
     assert!(!frozen.requires_grad(), "no weight takes gradients");
 }
 
@@ -137,11 +120,7 @@ fn code_is_served_as_it_was_trained() {
     };
     assert!(calibration.is_some());
     let (encoder_onnx, decoder_onnx) = (encoder.to_onnx().unwrap(), decoder.to_onnx().unwrap());
-    let sizes = Sizes {
-        spec: &spec,
-        sample_len: INPUTS,
-        output_len: OUTPUTS,
-    };
+    let sizes = Sizes { spec: &spec, sample_len: INPUTS, output_len: OUTPUTS };
     let runtime = OnnxRuntime::load(None).unwrap();
     let files = (&encoder_onnx[..], &decoder_onnx[..]);
     let code = LearnedCode::from_onnx(&runtime, sizes, Path::new("here"), files).unwrap();
@@ -219,10 +198,7 @@ fn code_is_trained_written_and_judged_by_the_command() {
     let losses = |of: &str| report[of]["by_losses"][0].clone();
     let accuracy = |of: &str| losses(of)["accuracy"]["value"].as_f64().unwrap();
     assert_eq!(losses("evaluation")["reconstructions"], 120);
-    assert!(
-        (accuracy("evaluation") - reconstructed).abs() < 0.06,
-        "{report}"
-    );
+    assert!((accuracy("evaluation") - reconstructed).abs() < 0.06, "{report}");
     assert!(accuracy("evaluation") >= 0.9, "{report}");
     let line = format!("{eval},models/quarters-code");
     workplace.refused(&line, &["a learned code stands alone"]);
@@ -238,10 +214,7 @@ fn mistakes_in_a_learned_codes_training_are_told_in_one_line() {
     let parts = ["gradients cannot flow through ONNX Runtime", "TorchScript"];
     workplace.refused(&other, &parts);
     let sum = train.replace("learned", "sum");
-    workplace.refused(
-        &format!("{train} --network mlp:7"),
-        &["write `mlp:512,...`"],
-    );
+    workplace.refused(&format!("{train} --network mlp:7"), &["write `mlp:512,...`"]);
     let only_learned = "--loss: a weighted sum is learned";
     workplace.refused(&format!("{sum} --loss kl"), &[only_learned]);
 }

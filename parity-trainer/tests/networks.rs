@@ -40,15 +40,8 @@ fn weights_come_back_with_moments_and_normalisation() {
         trained.save(&path).unwrap();
         let loaded = Network::load(trained.spec(), &SHAPE, OUTPUTS, &path).unwrap();
         assert_eq!(loaded.infer(&samples), trained.infer(&samples), "{name}");
-        assert_eq!(
-            loaded.normalisation().unwrap(),
-            trained.normalisation().unwrap()
-        );
-        assert_ne!(
-            loaded.infer(&samples),
-            network(name, 1).infer(&samples),
-            "{name}"
-        );
+        assert_eq!(loaded.normalisation().unwrap(), trained.normalisation().unwrap());
+        assert_ne!(loaded.infer(&samples), network(name, 1).infer(&samples), "{name}");
     }
 }
 
@@ -67,10 +60,8 @@ fn weights_that_lack_some_are_refused() {
         Tensor::write_safetensors(&kept, &path).unwrap();
         Network::load(network.spec(), &SHAPE, OUTPUTS, &path)
     };
-    for (part, says) in [
-        ("normalisation", "normalisation."),
-        ("conv0", "conv0.weight is missing"),
-    ] {
+    for (part, says) in [("normalisation", "normalisation."), ("conv0", "conv0.weight is missing")]
+    {
         let message = without(part).unwrap_err().to_string();
         assert!(message.contains(says), "{message}");
     }
@@ -93,9 +84,7 @@ fn a_fresh_residual_network_has_blocks_that_hand_on() {
     let variables = network("resnet8:4", 2).variables().variables();
     let is_scale = |name: &str| name.starts_with("norm") && name.ends_with("weight");
     let is_zero = |tensor: &Tensor| tensor.abs().sum(None).double_value(&[]) == 0.0;
-    let zeros = variables
-        .iter()
-        .filter(|(name, tensor)| is_scale(name) && is_zero(tensor));
+    let zeros = variables.iter().filter(|(name, tensor)| is_scale(name) && is_zero(tensor));
     assert_eq!(zeros.count(), 3);
 }
 
@@ -106,15 +95,9 @@ fn serving_uses_the_running_moments() {
     let one = samples.chunks(128).next().unwrap();
     let alone = network.infer(one);
     let first = &network.infer(&samples)[..OUTPUTS];
-    assert!(
-        is_close(&alone, first),
-        "a sample's answer depends on its batch"
-    );
+    assert!(is_close(&alone, first), "a sample's answer depends on its batch");
     let _ = network.forward_t(&tensor(&samples), true);
-    assert!(
-        !is_close(&alone, &network.infer(one)),
-        "training leaves no moments behind"
-    );
+    assert!(!is_close(&alone, &network.infer(one)), "training leaves no moments behind");
 }
 
 #[test]
@@ -138,9 +121,7 @@ fn scaled(samples: &[f32], normalisation: &Normalisation) -> Vec<f32> {
 fn images_are_wanted_where_there_are_convolutions() {
     for name in ["resnet8", "vgg11", "lenet"] {
         let (spec, mut rng) = (name.parse().unwrap(), ChaCha8Rng::seed_from_u64(2));
-        let error = Network::new(&spec, &[16], OUTPUTS, &mut rng)
-            .unwrap_err()
-            .to_string();
+        let error = Network::new(&spec, &[16], OUTPUTS, &mut rng).unwrap_err().to_string();
         let says = "takes samples of [channels, height, width]";
         assert!(error.contains(says) && error.contains("mlp:16"), "{error}");
     }

@@ -20,10 +20,7 @@ impl Cluster {
         let mut running = workplace.start(&up);
         let line = running.wait_for("registry ", 1);
         let (_, rest) = line.split_once("registry ").unwrap();
-        Self {
-            registry: rest.split(';').next().unwrap().to_owned(),
-            _running: running,
-        }
+        Self { registry: rest.split(';').next().unwrap().to_owned(), _running: running }
     }
 }
 
@@ -61,10 +58,7 @@ fn cluster_gives_the_model_of_one_process() {
             let cluster = Cluster::up(&workplace, 2, workers);
             let on = format!("{settings} --cluster {}", cluster.registry);
             let sequential = train("sequential", &format!("{on} --executors 1"));
-            assert!(
-                sequential == alone,
-                "one executor and {workers} workers: another model"
-            );
+            assert!(sequential == alone, "one executor and {workers} workers: another model");
             let compressed = train("compressed", &format!("{on} --executors 1 --filters lz4"));
             assert!(compressed == alone, "compression changes the model");
             let parts = train("parts", &on);
@@ -73,15 +67,9 @@ fn cluster_gives_the_model_of_one_process() {
             assert!(parts == resumed, "what is in its checkpoint");
             in_parts.push(parts);
         }
-        assert!(
-            in_parts[0] == in_parts[1],
-            "the model depends on the number of workers"
-        );
+        assert!(in_parts[0] == in_parts[1], "the model depends on the number of workers");
         if !settings.is_empty() {
-            assert!(
-                in_parts[0] != alone,
-                "its parts are normalised by themselves"
-            );
+            assert!(in_parts[0] != alone, "its parts are normalised by themselves");
         }
     }
 }
@@ -119,10 +107,7 @@ fn checkpoint_of_three_servers_is_gone_on_from_on_two_and_on_five() {
     running.wait_for(": checkpoint ", 2);
     running.kill();
     drop(three);
-    assert!(
-        !workplace.at("models/killed").exists(),
-        "it was killed before its end"
-    );
+    assert!(!workplace.at("models/killed").exists(), "it was killed before its end");
 
     for (servers, is_torn) in [(2, false), (5, true)] {
         let name = format!("on-{servers}");
@@ -143,30 +128,20 @@ fn checkpoint_of_three_servers_is_gone_on_from_on_two_and_on_five() {
         let cluster = Cluster::up(&workplace, servers, 1);
         let resume = line(&name, &format!("{} --resume", on(&cluster)));
         let errors = workplace.succeed(&resume).errors;
-        assert_eq!(
-            errors.contains("not a whole checkpoint"),
-            is_torn,
-            "{errors}"
-        );
+        assert_eq!(errors.contains("not a whole checkpoint"), is_torn, "{errors}");
         let stem = expected.file_stem().unwrap().to_str().unwrap();
-        let step = stem
-            .trim_start_matches("checkpoint-")
-            .trim_start_matches('0');
+        let step = stem.trim_start_matches("checkpoint-").trim_start_matches('0');
         assert_has(&errors, &[&format!("goes on after step {step}")]);
-        assert!(
-            workplace.model(&name) == straight,
-            "another model on {servers} servers"
-        );
+        assert!(workplace.model(&name) == straight, "another model on {servers} servers");
     }
 }
 
 #[test]
 fn cluster_that_is_not_there_is_one_line() {
     let workplace = Workplace::empty();
-    for (registry, part) in [
-        ("parapet://127.0.0.1:1", "does not answer"),
-        ("nowhere", "names no registry"),
-    ] {
+    for (registry, part) in
+        [("parapet://127.0.0.1:1", "does not answer"), ("nowhere", "names no registry")]
+    {
         let ended = workplace.run(&format!("worker --registry {registry}"));
         assert_ne!(ended.code, Some(0));
         assert_has(&ended.errors, &[part]);

@@ -53,27 +53,17 @@ fn onnx_runtime_answers_like_libtorch() {
         unsettle(&network, &inputs, &mut rng);
 
         let mut builder = Session::builder(&environment).unwrap();
-        let mut session = builder
-            .commit_from_memory(&network.to_onnx().unwrap())
-            .unwrap();
-        let dims: Vec<usize> = std::iter::once(SAMPLES)
-            .chain(shape.iter().copied())
-            .collect();
+        let mut session = builder.commit_from_memory(&network.to_onnx().unwrap()).unwrap();
+        let dims: Vec<usize> = std::iter::once(SAMPLES).chain(shape.iter().copied()).collect();
         let tensor = TensorRef::from_array_view((dims, inputs.as_slice())).unwrap();
         let answer = session.run(ort::inputs![INPUT => tensor]).unwrap();
         let (answered_shape, answered) = answer[OUTPUT].try_extract_tensor::<f32>().unwrap();
 
         assert_eq!(**answered_shape, [SAMPLES as i64, outputs as i64], "{name}");
         let torch = network.infer(&inputs);
-        assert!(
-            torch.iter().any(|output| (output - torch[0]).abs() > 1e-2),
-            "{name}: {torch:?}"
-        );
+        assert!(torch.iter().any(|output| (output - torch[0]).abs() > 1e-2), "{name}: {torch:?}");
         for (onnx, torch) in answered.iter().zip(torch) {
-            assert!(
-                (onnx - torch).abs() <= 1e-4,
-                "{name} on {shape:?}: {onnx} against {torch}"
-            );
+            assert!((onnx - torch).abs() <= 1e-4, "{name} on {shape:?}: {onnx} against {torch}");
         }
     }
 }
@@ -88,16 +78,12 @@ fn unsettle(network: &Network, inputs: &[f32], rng: &mut ChaCha8Rng) {
                 name if name.ends_with("bias") => -0.2..0.2,
                 _ => continue,
             };
-            let values: Vec<f32> = (0..variable.numel())
-                .map(|_| rng.random_range(range.clone()))
-                .collect();
+            let values: Vec<f32> =
+                (0..variable.numel()).map(|_| rng.random_range(range.clone())).collect();
             variable.copy_(&tch::Tensor::from_slice(&values));
         }
-        let dims: Vec<i64> = [SAMPLES]
-            .iter()
-            .chain(network.input_shape())
-            .map(|&dim| dim as i64)
-            .collect();
+        let dims: Vec<i64> =
+            [SAMPLES].iter().chain(network.input_shape()).map(|&dim| dim as i64).collect();
         let inputs = tch::Tensor::from_slice(inputs).view(dims.as_slice());
         for _ in 0..30 {
             let _ = network.forward_t(&inputs, true);

@@ -20,10 +20,7 @@ fn compare(optimiser: OptimiserSpec, config: impl OptimizerConfig) {
     let weights = store.root().add("w", Tensor::from_slice(&start), true);
     let mut theirs = config.build(&store, RATE).unwrap();
 
-    let mut own = ParameterSet {
-        values: start,
-        buffers: Vec::new(),
-    };
+    let mut own = ParameterSet { values: start, buffers: Vec::new() };
     let mut gradients = own.clone();
     let rule = OptimiserConfig {
         optimiser,
@@ -56,31 +53,18 @@ fn compare(optimiser: OptimiserSpec, config: impl OptimizerConfig) {
 #[test]
 fn adam_and_adamw_step_as_libtorchs() {
     for wd in [0.0, 0.05] {
-        let adam = nn::Adam {
-            wd,
-            ..nn::Adam::default()
-        };
+        let adam = nn::Adam { wd, ..nn::Adam::default() };
         compare(OptimiserSpec::Adam { weight_decay: wd }, adam);
     }
-    let adamw = nn::AdamW {
-        wd: 0.1,
-        ..nn::AdamW::default()
-    };
+    let adamw = nn::AdamW { wd: 0.1, ..nn::AdamW::default() };
     compare(OptimiserSpec::AdamW { weight_decay: 0.1 }, adamw);
 }
 
 #[test]
 fn sgd_steps_as_libtorchs() {
     for (momentum, weight_decay) in [(0.0, 0.0), (0.9, 0.0), (0.8, 0.03)] {
-        let ours = OptimiserSpec::Sgd {
-            momentum,
-            weight_decay,
-        };
-        let theirs = nn::Sgd {
-            momentum,
-            wd: weight_decay,
-            ..nn::Sgd::default()
-        };
+        let ours = OptimiserSpec::Sgd { momentum, weight_decay };
+        let theirs = nn::Sgd { momentum, wd: weight_decay, ..nn::Sgd::default() };
         compare(ours, theirs);
     }
 }

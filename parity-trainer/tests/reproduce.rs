@@ -113,10 +113,7 @@ fn rows_are_run_once_and_listed_with_what_failed() {
 
 #[test]
 fn interrupted_row_goes_on_where_it_was() {
-    let workplace = prepared(&[
-        ("--steps 200", "--steps 20000"),
-        ("bound = 50", "seeds = 1"),
-    ]);
+    let workplace = prepared(&[("--steps 200", "--steps 20000"), ("bound = 50", "seeds = 1")]);
     let tiny = format!("{ALL} --only tiny");
     let mut running = workplace.start(&tiny);
     running.wait_for("tiny-seed1: step 2000/20000", 1);
@@ -125,10 +122,7 @@ fn interrupted_row_goes_on_where_it_was() {
     workplace.refused_at_once(ALL, &[&holder, "--out"]);
     running.interrupt();
     let errors = workplace.succeed(&tiny).errors;
-    assert_has(
-        &errors,
-        &["quarters: done before", "tiny-seed1: goes on after step"],
-    );
+    assert_has(&errors, &["quarters: done before", "tiny-seed1: goes on after step"]);
 }
 
 #[test]

@@ -20,9 +20,7 @@ fn network(name: &str, shape: &[usize], outputs: usize) -> Network {
 }
 
 fn samples(count: usize) -> Vec<f32> {
-    (0..count)
-        .map(|at| (at * 37 % 101) as f32 / 101.0)
-        .collect()
+    (0..count).map(|at| (at * 37 % 101) as f32 / 101.0).collect()
 }
 
 #[test]
@@ -30,10 +28,7 @@ fn defaults_train_a_parity_model_that_answers_for_all_members() {
     let workplace = Workplace::with_model(400, 100, DEPLOYED);
     let ended = workplace.succeed(&format!("{TRAIN} --k 3 --steps 1200 --json report.json"));
     assert_has(&ended.errors, &["a parity query takes"]);
-    assert_has(
-        &ended.out,
-        &["cost of a parity query", "million multiply-adds"],
-    );
+    assert_has(&ended.out, &["cost of a parity query", "million multiply-adds"]);
     let report = workplace.json("report.json");
     assert_eq!(report["code"], "stack-slots-k3-r1");
     let losses = report["by_losses"].as_array().unwrap();
@@ -167,9 +162,7 @@ fn a_wider_network_costs_more() {
     let timer = QueryTimer::new(&deployed, &options, &samples).unwrap();
     let cost = |name: &str| {
         let slots = SlotNetwork::new(network(name, &[1, 16, 16], 4), 2, &[4], false);
-        timer
-            .ratio(&slots.to_onnx().unwrap(), &[2, 1, 16, 16])
-            .unwrap()
+        timer.ratio(&slots.to_onnx().unwrap(), &[2, 1, 16, 16]).unwrap()
     };
     let [narrow, wide] = ["mlp:256,8", "mlp:256,4096,4096"].map(cost);
     assert!(wide > 3.0 * narrow, "{wide} {narrow}");
@@ -196,9 +189,6 @@ fn mistakes_are_told_in_a_line() {
     assert_eq!(ended.code, Some(1));
     // Before the deployed model is asked and networks are tried.
     let lines: Vec<&str> = ended.errors.lines().collect();
-    assert!(
-        lines.len() == 2 && lines[0].starts_with("data: "),
-        "{lines:?}"
-    );
+    assert!(lines.len() == 2 && lines[0].starts_with("data: "), "{lines:?}");
     assert_has(lines[1], &["--cluster: ", "127.0.0.1:1 does not answer"]);
 }

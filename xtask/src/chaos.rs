@@ -17,11 +17,7 @@ pub(crate) enum Chaos {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Arguments of the program that does it, such as `--seed 2`; `-- --help` lists them
-    #[arg(
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "ARGUMENT"
-    )]
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
     arguments: Vec<String>,
 }
 
@@ -80,9 +76,7 @@ mod tests {
     }
 
     fn passed_on(line: &str) -> Result<Vec<String>, ErrorKind> {
-        let words = ["chaos", "parameter-server"]
-            .into_iter()
-            .chain(line.split_whitespace());
+        let words = ["chaos", "parameter-server"].into_iter().chain(line.split_whitespace());
         let parsed = Cli::try_parse_from(words).map_err(|error| error.kind())?;
         match parsed.chaos {
             Chaos::ParameterServer(args) | Chaos::Serving(args) => Ok(args.arguments),
@@ -91,12 +85,7 @@ mod tests {
 
     #[test]
     fn arguments_are_passed_on_as_they_are() {
-        for line in [
-            "",
-            "--kills 5",
-            "--kills=5 --registry etcd://a:1/b",
-            "--kills 5 --help",
-        ] {
+        for line in ["", "--kills 5", "--kills=5 --registry etcd://a:1/b", "--kills 5 --help"] {
             let words = line.split_whitespace().map(str::to_owned).collect();
             assert_eq!(passed_on(line), Ok(words), "{line}");
         }

@@ -69,10 +69,8 @@ impl Cluster {
         let line = line.arg("--config").arg(file);
         let address = self.processes.start_ready(name, line, READY)?;
         let ready = format!("http://{address}/v2/health/ready");
-        wait_for("readiness of the frontend", LIMIT, || {
-            Ok(http::get(&ready).ok())
-        })
-        .with_context(|| format!("see {}", self.processes.log(name).display()))?;
+        wait_for("readiness of the frontend", LIMIT, || Ok(http::get(&ready).ok()))
+            .with_context(|| format!("see {}", self.processes.log(name).display()))?;
         Ok(address)
     }
 

@@ -18,10 +18,7 @@ pub(crate) struct Args {
 const PROGRAMS: [&str; 3] = ["parapet-frontend", "parapet-instance", "parapet-loadgen"];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    require(&[
-        ("cargo-deb", "cargo && cargo install cargo-deb"),
-        ("dpkg-deb", "dpkg"),
-    ])?;
+    require(&[("cargo-deb", "cargo && cargo install cargo-deb"), ("dpkg-deb", "dpkg")])?;
     setup::run(&setup::Args { serving_only: true })?;
     cargo("build --locked --release -p parapet-models -p parapet-loadgen")?;
     // An empty list of features is none.
@@ -36,10 +33,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for program in PROGRAMS {
         symlink(format!("../lib/parapet/{program}"), links.join(program))?;
     }
-    let deb = cmd!(
-        sh,
-        "cargo deb --no-build -p parapet-frontend --output {out}"
-    );
+    let deb = cmd!(sh, "cargo deb --no-build -p parapet-frontend --output {out}");
     let package = deb.quiet().read()?;
 
     let version = env!("CARGO_PKG_VERSION");

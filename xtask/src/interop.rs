@@ -29,10 +29,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         sh,
         "{python} -B {script} --binaries {binaries} --repository {repository} --logs {logs}"
     );
-    for (wanted, tool) in [
-        (args.schemathesis, "schemathesis"),
-        (args.mlserver, "mlserver"),
-    ] {
+    for (wanted, tool) in [(args.schemathesis, "schemathesis"), (args.mlserver, "mlserver")] {
         if wanted {
             let program = python::program(tool, tool)?;
             command = command.arg(format!("--{tool}")).arg(program);

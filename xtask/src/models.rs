@@ -23,11 +23,7 @@ impl Model {
     }
 
     fn one(name: &str, arguments: String) -> Self {
-        Self {
-            name: name.to_owned(),
-            arguments,
-            entries: vec![name.to_owned()],
-        }
+        Self { name: name.to_owned(), arguments, entries: vec![name.to_owned()] }
     }
 
     /// The parity models for groups of k, as the trainer makes them by default, in less time; and

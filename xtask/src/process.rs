@@ -235,8 +235,5 @@ pub(crate) fn memory(pid: u32) -> Result<Memory> {
         let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
         Ok(kib.with_context(|| format!("no {name} in {path}"))? / 1024.0)
     };
-    Ok(Memory {
-        now: mib("VmRSS:")?,
-        highest: mib("VmHWM:")?,
-    })
+    Ok(Memory { now: mib("VmRSS:")?, highest: mib("VmHWM:")? })
 }

@@ -45,8 +45,7 @@ pub(crate) fn install(
     // One at a time: a second one waits, then finds the work done.
     let path = sh.create_dir(native())?.join(".lock");
     let one = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
-    one.lock()
-        .with_context(|| format!("cannot lock {}", path.display()))?;
+    one.lock().with_context(|| format!("cannot lock {}", path.display()))?;
     if !is_current() {
         eprintln!("{name}: installing into {}", folder.display());
         empty(&sh, folder)?;

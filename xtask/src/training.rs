@@ -24,11 +24,7 @@ impl Trainings {
                 --out {out}"
         );
         Processes::new(&folder)?.run("deployed", deployed)?;
-        Ok(Self {
-            trainer,
-            folder,
-            steps,
-        })
+        Ok(Self { trainer, folder, steps })
     }
 
     pub(crate) fn model(&self, name: &str) -> Result<Vec<u8>> {

@@ -24,9 +24,7 @@ struct Machine {
 impl Machine {
     /// Every tool is there and succeeds; packages cannot be installed.
     fn new() -> Self {
-        let machine = Self {
-            folder: tempfile::tempdir().unwrap(),
-        };
+        let machine = Self { folder: tempfile::tempdir().unwrap() };
         for tool in ["dirname", "id", "sed"] {
             symlink(real(tool), machine.folder.path().join(tool)).unwrap();
         }
@@ -57,10 +55,7 @@ impl Machine {
     fn run(&self) -> Output {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.ci/run");
         let mut command = Command::new("/bin/bash");
-        command
-            .arg(script)
-            .env_clear()
-            .env("PATH", self.folder.path());
+        command.arg(script).env_clear().env("PATH", self.folder.path());
         command.output().unwrap()
     }
 }
@@ -102,10 +97,7 @@ fn tool_that_its_package_does_not_bring_fails_the_run() {
     machine.install("apt-get", SUCCEEDS);
     let output = machine.run();
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        !output.status.success() && said.contains("chromium"),
-        "{output:?}"
-    );
+    assert!(!output.status.success() && said.contains("chromium"), "{output:?}");
 }
 
 #[test]
@@ -117,10 +109,7 @@ fn step_that_fails_fails_the_run() {
     for call in calls.lines() {
         machine.install("cargo", &format!("[ \"$*\" != '{call}' ]"));
         let output = machine.run();
-        assert!(
-            !output.status.success(),
-            "cargo {call} failed, and the run is green: {output:?}"
-        );
+        assert!(!output.status.success(), "cargo {call} failed, and the run is green: {output:?}");
     }
 }
 

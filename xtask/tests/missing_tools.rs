@@ -9,15 +9,9 @@ fn complaint(arguments: &[&str]) -> String {
     let empty = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
     // Nothing is built: the missing tool is found before that.
-    command
-        .args(arguments)
-        .env("PATH", empty.path())
-        .env("PARAPET_BUILT", "1");
+    command.args(arguments).env("PATH", empty.path()).env("PARAPET_BUILT", "1");
     let output = command.output().unwrap();
-    assert!(
-        !output.status.success(),
-        "{arguments:?} is green: {output:?}"
-    );
+    assert!(!output.status.success(), "{arguments:?} is green: {output:?}");
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 

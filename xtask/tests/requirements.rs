@@ -8,9 +8,7 @@ use std::path::Path;
 /// Names and contents of the files in `requirements`.
 fn files() -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("requirements");
-    let paths = fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let read = |path: std::path::PathBuf| {
         let text = fs::read_to_string(&path).unwrap();
         (path.display().to_string(), text)
@@ -36,9 +34,6 @@ fn every_requirement_is_pinned_and_hashed() {
 #[test]
 fn no_list_names_a_package_index() {
     for (name, text) in files() {
-        assert!(
-            !text.contains("://") && !text.contains("index-url"),
-            "{name}"
-        );
+        assert!(!text.contains("://") && !text.contains("index-url"), "{name}");
     }
 }

@@ -34,14 +34,7 @@ mod tests {
             assert_eq!(parse(text), Ok(SocketAddr::from(([127, 0, 0, 1], 8080))));
         }
         assert!(parse("[::1]:80").unwrap().is_ipv6());
-        for text in [
-            "8080",
-            "localhost",
-            "localhost:port",
-            "127.0.0.1:99999",
-            "",
-            "http://a:1",
-        ] {
+        for text in ["8080", "localhost", "localhost:port", "127.0.0.1:99999", "", "http://a:1"] {
             let mistake = parse(text).unwrap_err();
             let named = mistake.starts_with(&format!("{text:?}: "));
             assert!(

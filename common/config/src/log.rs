@@ -29,9 +29,7 @@ pub fn start(format: LogFormat, default: LevelFilter) {
         LogFormat::Json => lines.json().boxed(),
     };
     let filter = filter(std::env::var("RUST_LOG").ok().as_deref(), default);
-    tracing_subscriber::registry()
-        .with(lines.with_filter(filter))
-        .init();
+    tracing_subscriber::registry().with(lines.with_filter(filter)).init();
 }
 
 fn filter(asked: Option<&str>, default: LevelFilter) -> Targets {
@@ -53,11 +51,7 @@ mod tests {
             ("hyper", At::WARN, true),
             ("hyper", At::INFO, false),
         ] {
-            assert_eq!(
-                by_target.would_enable(target, &level),
-                shown,
-                "{target} {level}"
-            );
+            assert_eq!(by_target.would_enable(target, &level), shown, "{target} {level}");
         }
         assert!(filter(Some("debug"), LevelFilter::INFO).would_enable("any", &At::DEBUG));
     }

@@ -113,16 +113,8 @@ mod tests {
                 5,
                 "targets[1].share: invalid type: string \"half\", expected a number",
             ),
-            (
-                "rate = 3\n[[targets]]\nshar = 1",
-                3,
-                "targets[0]: unknown field `shar`",
-            ),
-            (
-                "rate = 3\n[[targets]]\n",
-                2,
-                "targets[0]: missing field `share`",
-            ),
+            ("rate = 3\n[[targets]]\nshar = 1", 3, "targets[0]: unknown field `shar`"),
+            ("rate = 3\n[[targets]]\n", 2, "targets[0]: missing field `share`"),
             ("", 1, "missing field `rate`"),
         ] {
             let mistake = parse::<File>(text).unwrap_err();

@@ -128,11 +128,7 @@ fn what_is_saved_is_loaded() {
     let entry = load(root.path()).unwrap();
     assert_eq!(*entry, model);
     let left = fs::read_dir(root.path().join("fashion-parity")).unwrap();
-    assert_eq!(
-        left.count(),
-        4,
-        "model.toml and three folders, no partial file"
-    );
+    assert_eq!(left.count(), 4, "model.toml and three folders, no partial file");
 }
 
 #[test]
@@ -143,18 +139,12 @@ fn the_codes_transform_is_raw_unless_it_is_given() {
         code.unwrap().spec.transform
     };
     let log_softmax = OutputTransform::LogSoftmax { floor: -20.0 };
-    let standardised = OutputTransform::Standardised {
-        mean: vec![-36.0],
-        deviation: vec![37.5],
-    };
+    let standardised = OutputTransform::Standardised { mean: vec![-36.0], deviation: vec![37.5] };
     for (line, read) in [
         ("", OutputTransform::Raw),
         ("transform = { kind = \"raw\" }", OutputTransform::Raw),
         ("transform = { kind = \"log_softmax\" }", log_softmax),
-        (
-            "transform = { kind = \"standardised\", mean = [-36], deviation = [37.5] }",
-            standardised,
-        ),
+        ("transform = { kind = \"standardised\", mean = [-36], deviation = [37.5] }", standardised),
     ] {
         assert_eq!(transform(line), read);
     }
@@ -177,10 +167,7 @@ fn every_mistake_names_the_file_the_field_and_the_fix() {
     assert!(replaced("k = 2", "k = 1").contains("model.toml: code.k: 1"));
     assert!(replaced("k = 2", "k = 2\nisolated = true").contains("code.isolated: true, and"));
     for (kind, part) in [
-        (
-            "kind = \"boxes\"",
-            "output.kind: \"boxes\", for an output of shape",
-        ),
+        ("kind = \"boxes\"", "output.kind: \"boxes\", for an output of shape"),
         ("kind = \"regression\"", "output.tolerance: missing; give"),
         ("kind = \"box\"", "unknown variant `box`"),
     ] {
@@ -188,12 +175,8 @@ fn every_mistake_names_the_file_the_field_and_the_fix() {
         assert!(said.contains(part), "{said}");
     }
     assert!(replaced("\"concat\"", "\"berrut\"").contains("unknown variant `berrut`"));
-    let calibration = |given: &str| {
-        replaced(
-            "[training]",
-            &format!("[code.calibration]\n{given}\n[training]"),
-        )
-    };
+    let calibration =
+        |given: &str| replaced("[training]", &format!("[code.calibration]\n{given}\n[training]"));
     assert!(calibration("edges = [0.5]\nagreement = [0.9]").contains("1 edges and 1 agreements"));
     assert!(
         calibration("edges = [0.5]\nagreement = [0.9, 0.8]")

@@ -36,10 +36,7 @@ pub struct IdxError {
 /// # Errors
 /// [`IdxError`], naming the file.
 pub fn read_idx(path: &Path) -> Result<Idx, IdxError> {
-    read(path).map_err(|problem| IdxError {
-        path: path.to_path_buf(),
-        problem,
-    })
+    read(path).map_err(|problem| IdxError { path: path.to_path_buf(), problem })
 }
 
 fn read(path: &Path) -> Result<Idx, String> {
@@ -54,9 +51,7 @@ fn read(path: &Path) -> Result<Idx, String> {
     let read = decoder.read_to_end(&mut unpacked);
     read.map_err(|source| format!("truncated or damaged gzip file ({source}); fetch it again"))?;
     if unpacked.len() as u64 > MAX_BYTES {
-        return Err(format!(
-            "holds more than {MAX_BYTES} bytes unpacked; use a smaller file"
-        ));
+        return Err(format!("holds more than {MAX_BYTES} bytes unpacked; use a smaller file"));
     }
     parse(&unpacked)
 }
@@ -123,15 +118,9 @@ mod tests {
     fn broken_files_are_told_apart() {
         let says = |read: Result<Idx, IdxError>, part: &str| {
             let message = read.unwrap_err().to_string();
-            assert!(
-                message.contains(part) && !message.contains('\n'),
-                "{part}: {message}"
-            );
+            assert!(message.contains(part) && !message.contains('\n'), "{part}: {message}");
         };
-        says(
-            read_idx(Path::new("/nowhere/x")),
-            "/nowhere/x: cannot read it",
-        );
+        says(read_idx(Path::new("/nowhere/x")), "/nowhere/x: cannot read it");
         for wrong in [&b""[..], b"\0\0\x0d\x01\0\0\0\0"] {
             says(read(wrong), "not an IDX file of unsigned bytes");
         }

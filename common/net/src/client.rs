@@ -68,10 +68,7 @@ impl SendError {
     /// Returns true if no connection was opened, so that the server has seen
     /// nothing of the request.
     pub fn is_unsent(&self) -> bool {
-        matches!(
-            self,
-            Self::Connect(_) | Self::ConnectTimeout(_) | Self::Tls(_)
-        )
+        matches!(self, Self::Connect(_) | Self::ConnectTimeout(_) | Self::Tls(_))
     }
 }
 
@@ -106,21 +103,14 @@ pub struct Connections {
 
 impl std::fmt::Debug for Connections {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connections")
-            .field("address", &self.address)
-            .finish_non_exhaustive()
+        f.debug_struct("Connections").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
 impl Connections {
     /// None are opened yet.
     pub fn new(address: SocketAddr, limits: Limits) -> Self {
-        Self {
-            address,
-            limits,
-            tls: None,
-            idle: Mutex::new(Vec::new()),
-        }
+        Self { address, limits, tls: None, idle: Mutex::new(Vec::new()) }
     }
 
     /// Speaks TLS, if there is any.
@@ -195,12 +185,7 @@ impl Connections {
         let connection = http1::handshake(TokioIo::new(stream)).await;
         let (sender, driver) =
             connection.map_err(|error| SendError::Connect(std::io::Error::other(error)))?;
-        Ok(Connection {
-            sender,
-            driver: Box::pin(driver),
-            used: false,
-            generation,
-        })
+        Ok(Connection { sender, driver: Box::pin(driver), used: false, generation })
     }
 
     async fn open(&self) -> Result<Stream, SendError> {
@@ -234,21 +219,14 @@ impl Connections {
                 sender.ready().await.map_err(lost)?;
                 let response = sender.send_request(request).await.map_err(lost)?;
                 let (parts, body) = response.into_parts();
-                let body = Limited::new(body, limit)
-                    .collect()
-                    .await
-                    .map_err(|error| Broken {
-                        stale: false,
-                        error: match error.is::<LengthLimitError>() {
-                            true => SendError::TooLong { limit },
-                            false => SendError::Body(error),
-                        },
-                    })?;
-                Ok(Response {
-                    status: parts.status,
-                    headers: parts.headers,
-                    body: body.to_bytes(),
-                })
+                let body = Limited::new(body, limit).collect().await.map_err(|error| Broken {
+                    stale: false,
+                    error: match error.is::<LengthLimitError>() {
+                        true => SendError::TooLong { limit },
+                        false => SendError::Body(error),
+                    },
+                })?;
+                Ok(Response { status: parts.status, headers: parts.headers, body: body.to_bytes() })
             };
             let mut exchange = std::pin::pin!(exchange);
             tokio::select! {
@@ -288,16 +266,10 @@ struct Broken {
 impl Broken {
     fn lost(used: bool, error: hyper::Error) -> Self {
         if !used && let Some(refused @ TlsFailure::ClientRefused(_)) = TlsFailure::of(&error) {
-            return Self {
-                stale: false,
-                error: SendError::Tls(refused),
-            };
+            return Self { stale: false, error: SendError::Tls(refused) };
         }
         let before_response =
             error.is_canceled() || error.is_incomplete_message() || error.is_closed();
-        Self {
-            stale: used && before_response,
-            error: SendError::Lost(error),
-        }
+        Self { stale: used && before_response, error: SendError::Lost(error) }
     }
 }

@@ -100,10 +100,7 @@ fn write(folder: &Path, name: &str, issuer: &Issuer, params: CertificateParams) 
     let key = KeyPair::generate().unwrap();
     let certificate = params.signed_by(&key, issuer).unwrap();
     let file = |end: &str| folder.join(format!("{name}.{end}"));
-    let identity = Identity {
-        certificate: file("crt"),
-        key: file("key"),
-    };
+    let identity = Identity { certificate: file("crt"), key: file("key") };
     fs::write(&identity.certificate, certificate.pem()).unwrap();
     fs::write(&identity.key, key.serialize_pem()).unwrap();
     identity

@@ -13,11 +13,7 @@ use parapet_net::client::{Connections, Limits, SendError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-const LIMITS: Limits = Limits {
-    connect_timeout: None,
-    max_response_bytes: 1024,
-    max_idle: 4,
-};
+const LIMITS: Limits = Limits { connect_timeout: None, max_response_bytes: 1024, max_idle: 4 };
 
 fn request() -> Request<Full<Bytes>> {
     Request::post("/")
@@ -95,10 +91,7 @@ async fn one_connection_carries_one_request_after_another() {
     let client = Connections::new(address, LIMITS);
     for _ in 0..5 {
         let response = client.send(request).await.unwrap();
-        assert_eq!(
-            (response.status, &response.body[..]),
-            (StatusCode::OK, &b"ok"[..])
-        );
+        assert_eq!((response.status, &response.body[..]), (StatusCode::OK, &b"ok"[..]));
     }
     assert_eq!(connections.load(Ordering::SeqCst), 1);
 }
@@ -139,28 +132,20 @@ async fn a_request_is_sent_at_most_twice_however_many_connections_are_idle() {
 async fn a_fresh_connection_that_ends_without_a_response_is_an_error() {
     let (address, connections) = server(0, OK).await;
     let error = failed(address).await;
-    assert!(
-        matches!(error, SendError::Lost(_)) && !error.is_unsent(),
-        "{error}"
-    );
+    assert!(matches!(error, SendError::Lost(_)) && !error.is_unsent(), "{error}");
     assert_eq!(connections.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
 async fn a_response_that_is_too_long_or_cut_short_is_an_error() {
     type Ending = fn(&SendError) -> bool;
-    let long = [
-        &b"HTTP/1.1 200 OK\r\ncontent-length: 5000\r\n\r\n"[..],
-        &[b'x'; 5000],
-    ]
-    .concat();
+    let long = [&b"HTTP/1.1 200 OK\r\ncontent-length: 5000\r\n\r\n"[..], &[b'x'; 5000]].concat();
     let long: &'static [u8] = long.leak();
     let ended: [(&[u8], Ending); 2] = [
         (long, |error| matches!(error, SendError::TooLong { .. })),
-        (
-            b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nshort",
-            |error| matches!(error, SendError::Body(_)),
-        ),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nshort", |error| {
+            matches!(error, SendError::Body(_))
+        }),
     ];
     for (response, expected) in ended {
         let (address, connections) = server(1, response).await;
@@ -180,8 +165,5 @@ async fn nobody_there_is_told_from_a_lost_connection() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     let error = failed(address).await;
-    assert!(
-        matches!(error, SendError::Connect(_)) && error.is_unsent(),
-        "{error}"
-    );
+    assert!(matches!(error, SendError::Connect(_)) && error.is_unsent(), "{error}");
 }

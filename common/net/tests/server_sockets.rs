@@ -15,11 +15,7 @@ use tokio::sync::oneshot;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-async fn start() -> (
-    SocketAddr,
-    oneshot::Sender<()>,
-    tokio::task::JoinHandle<DrainReport>,
-) {
+async fn start() -> (SocketAddr, oneshot::Sender<()>, tokio::task::JoinHandle<DrainReport>) {
     let echo = async |body: Body| match read_body(body, 100_000, SECOND).await {
         Ok(body) => (StatusCode::OK, format!("{} bytes", body.len())),
         Err(error) => (error.status(), error.to_string()),

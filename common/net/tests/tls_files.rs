@@ -50,10 +50,7 @@ fn server(identity: &Identity, client_ca: Option<&Path>) -> ServerTls {
 
 /// A client that trusts `ca`, and looks servers up in `crl`.
 fn client(ca: &Path, crl: Option<&Path>, identity: Option<&Identity>) -> ClientTls {
-    let (certificate, key) = identity
-        .cloned()
-        .map(|own| (own.certificate, own.key))
-        .unzip();
+    let (certificate, key) = identity.cloned().map(|own| (own.certificate, own.key)).unzip();
     ClientTls::load(ClientSettings {
         ca: ca.into(),
         crl: crl.map(Into::into),
@@ -81,11 +78,7 @@ async fn a_server_lets_in_whom_its_authority_knows() {
         (asks, &our_ca, Some(&unknown), false, "another authority"),
     ] {
         let client = client(ca, None, identity);
-        assert_eq!(
-            meet(&server(&own, client_ca), &client).await,
-            meets,
-            "{case}"
-        );
+        assert_eq!(meet(&server(&own, client_ca), &client).await, meets, "{case}");
     }
 }
 
@@ -101,16 +94,10 @@ async fn files_that_change_are_taken_if_they_are_sound() {
 
     replace_key(&files);
     let error = server.reload().unwrap_err();
-    assert!(
-        matches!(error, TlsError::Unusable { .. }),
-        "a key of another certificate: {error}"
-    );
+    assert!(matches!(error, TlsError::Unusable { .. }), "a key of another certificate: {error}");
     fs::write(&files.certificate, "").unwrap();
     assert_refused(server.reload(), "no certificate in PEM form");
-    assert!(
-        meet(&server, &knows_old).await,
-        "the certificate of before stays"
-    );
+    assert!(meet(&server, &knows_old).await, "the certificate of before stays");
 
     identity(folder.path(), "server", &new);
     assert!(server.reload().unwrap());
@@ -131,21 +118,12 @@ async fn a_clients_files_that_change_are_taken_if_they_are_sound() {
     fs::copy(&old_ca, &ca).unwrap();
     let client = client(&ca, None, Some(&own));
     let clone = client.clone();
-    assert!(
-        !client.reload().unwrap() && client.generation() == 0,
-        "nothing has changed"
-    );
-    assert!(
-        !meet(&of_old, &client).await,
-        "the server does not know the client"
-    );
+    assert!(!client.reload().unwrap() && client.generation() == 0, "nothing has changed");
+    assert!(!meet(&of_old, &client).await, "the server does not know the client");
 
     replace_key(&own);
     let error = client.reload().unwrap_err();
-    assert!(
-        matches!(error, TlsError::Unusable { .. }),
-        "a key of another certificate: {error}"
-    );
+    assert!(matches!(error, TlsError::Unusable { .. }), "a key of another certificate: {error}");
     assert_eq!(client.generation(), 0);
     identity(folder.path(), "client", &new);
     assert!(client.reload().unwrap() && !client.reload().unwrap());
@@ -278,10 +256,7 @@ fn certificates_say_when_they_expire() {
     let server = server(&own, None);
     let (known, unknown) = (client(&ca, None, Some(&own)), client(&ca, None, None));
     assert_eq!(server.expiry().certificate, Some(YEAR_2040));
-    assert_eq!(
-        (known.expiry().certificate, unknown.expiry().certificate),
-        (Some(YEAR_2040), None)
-    );
+    assert_eq!((known.expiry().certificate, unknown.expiry().certificate), (Some(YEAR_2040), None));
 
     identity_until(folder.path(), "own", &issuer, 2041);
     assert!(server.reload().unwrap() && known.reload().unwrap());

@@ -73,12 +73,7 @@ impl GraphBuilder {
             input: vec![input],
             ..GraphProto::default()
         };
-        Self {
-            graph,
-            value: name.to_owned(),
-            shape: shape.to_vec(),
-            error: None,
-        }
+        Self { graph, value: name.to_owned(), shape: shape.to_vec(), error: None }
     }
 
     /// The shape of the current value, without the batch axis.
@@ -195,8 +190,7 @@ impl GraphBuilder {
 
     /// `(x - mean) / deviation` for each channel of an image, or each feature of a vector.
     pub fn normalise(self, mean: &[f32], deviation: &[f32]) -> Self {
-        self.by_channel("Sub", "mean", mean)
-            .by_channel("Div", "deviation", deviation)
+        self.by_channel("Sub", "mean", mean).by_channel("Div", "deviation", deviation)
     }
 
     fn by_channel(self, operator: &str, what: &str, values: &[f32]) -> Self {
@@ -383,8 +377,5 @@ pub fn linear_model(
     weights: &[f32],
     bias: &[f32],
 ) -> Result<Vec<u8>, BuildError> {
-    GraphBuilder::new("input", input_shape)
-        .flatten()
-        .gemm(weights, bias)
-        .finish("output")
+    GraphBuilder::new("input", input_shape).flatten().gemm(weights, bias).finish("output")
 }

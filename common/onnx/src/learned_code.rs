@@ -64,12 +64,9 @@ impl LearnedCode {
         entry: &ModelEntry,
         version: u64,
     ) -> Result<Self, FileError> {
-        let (Platform::LearnedCode, Some(code), [input], [output]) = (
-            &entry.platform,
-            &entry.code,
-            entry.inputs.as_slice(),
-            entry.outputs.as_slice(),
-        ) else {
+        let (Platform::LearnedCode, Some(code), [input], [output]) =
+            (&entry.platform, &entry.code, entry.inputs.as_slice(), entry.outputs.as_slice())
+        else {
             return Err(not_learned(&entry.toml_file()));
         };
         let folder = entry.version_folder(version)?;
@@ -84,10 +81,7 @@ impl LearnedCode {
         };
         let networks = (read(Platform::ENCODER_FILE)?, read(Platform::DECODER_FILE)?);
         let loaded = Self::from_onnx(runtime, sizes, &folder, (&networks.0, &networks.1))?;
-        Ok(Self {
-            calibration: code.calibration.clone(),
-            ..loaded
-        })
+        Ok(Self { calibration: code.calibration.clone(), ..loaded })
     }
 
     /// The code whose encoder and decoder are these ONNX files' contents, tried on zeros; `place`
@@ -101,11 +95,7 @@ impl LearnedCode {
         place: &Path,
         (encoder, decoder): (&[u8], &[u8]),
     ) -> Result<Self, FileError> {
-        let Sizes {
-            spec,
-            sample_len,
-            output_len,
-        } = sizes;
+        let Sizes { spec, sample_len, output_len } = sizes;
         let invalid = |error| FileError::new(place, error);
         let code = Code::try_from(spec).map_err(invalid)?;
         if code.encoder() != EncoderKind::Learned {
@@ -250,9 +240,7 @@ struct Network {
 
 impl std::fmt::Debug for Network {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Network")
-            .field("input_shape", &self.input_shape)
-            .finish_non_exhaustive()
+        f.debug_struct("Network").field("input_shape", &self.input_shape).finish_non_exhaustive()
     }
 }
 
@@ -275,13 +263,8 @@ impl Network {
         })?;
         let (input, input_shape) = tensor(file, "input", session.inputs(), inputs)?;
         let (output, _) = tensor(file, "output", session.outputs(), outputs)?;
-        let network = Self {
-            session: Mutex::new(session),
-            input,
-            output,
-            input_shape,
-            output_len: outputs,
-        };
+        let network =
+            Self { session: Mutex::new(session), input, output, input_shape, output_len: outputs };
         // Other batches than one sample's show a batch axis that is fixed within.
         for rows in [1, 3] {
             let broken = |reason| train_again(file, format!("does not work: {reason}"));
@@ -310,9 +293,7 @@ impl Network {
         if values.len() == wanted {
             return Ok(values.to_vec());
         }
-        Err(format!(
-            "an output of shape {shape:?} for {rows} samples, {wanted} values expected"
-        ))
+        Err(format!("an output of shape {shape:?} for {rows} samples, {wanted} values expected"))
     }
 }
 
@@ -335,12 +316,7 @@ fn tensor(
         let count = outlets.len();
         return Err(wrong(format!("{count} tensors instead of one of so many")));
     };
-    let ValueType::Tensor {
-        ty: TensorElementType::Float32,
-        shape,
-        ..
-    } = outlet.dtype()
-    else {
+    let ValueType::Tensor { ty: TensorElementType::Float32, shape, .. } = outlet.dtype() else {
         let found = outlet.dtype();
         return Err(wrong(format!("{found} instead of 32-bit floats")));
     };

@@ -136,10 +136,7 @@ pub(crate) enum Dimension {
 
 impl ModelProto {
     pub(crate) fn of(graph: GraphProto) -> Self {
-        let opset = OperatorSetIdProto {
-            domain: Some(String::new()),
-            version: Some(OPSET),
-        };
+        let opset = OperatorSetIdProto { domain: Some(String::new()), version: Some(OPSET) };
         Self {
             ir_version: Some(IR_VERSION),
             producer_name: Some("parapet".to_owned()),
@@ -151,33 +148,20 @@ impl ModelProto {
 
 impl AttributeProto {
     pub(crate) fn float(name: &str, value: f32) -> Self {
-        Self {
-            f: Some(value),
-            ..Self::empty(name, attribute_type::FLOAT)
-        }
+        Self { f: Some(value), ..Self::empty(name, attribute_type::FLOAT) }
     }
 
     pub(crate) fn int(name: &str, value: i64) -> Self {
-        Self {
-            i: Some(value),
-            ..Self::empty(name, attribute_type::INT)
-        }
+        Self { i: Some(value), ..Self::empty(name, attribute_type::INT) }
     }
 
     pub(crate) fn ints(name: &str, values: &[usize]) -> Self {
         let ints = values.iter().map(|&value| value as i64).collect();
-        Self {
-            ints,
-            ..Self::empty(name, attribute_type::INTS)
-        }
+        Self { ints, ..Self::empty(name, attribute_type::INTS) }
     }
 
     fn empty(name: &str, r#type: i32) -> Self {
-        Self {
-            name: Some(name.to_owned()),
-            r#type: Some(r#type),
-            ..Self::default()
-        }
+        Self { name: Some(name.to_owned()), r#type: Some(r#type), ..Self::default() }
     }
 }
 
@@ -219,9 +203,6 @@ impl ValueInfoProto {
             elem_type: Some(elem_type),
             shape: Some(TensorShapeProto { dim }),
         });
-        Self {
-            name: Some(name),
-            r#type: Some(TypeProto { tensor_type }),
-        }
+        Self { name: Some(name), r#type: Some(TypeProto { tensor_type }) }
     }
 }

@@ -113,10 +113,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let executable = root.path().join("target/debug/parapet-instance");
         let error = find(None, Some(&executable)).unwrap_err().to_string();
-        assert!(
-            error.contains("cargo xtask setup") && !error.contains('\n'),
-            "{error}"
-        );
+        assert!(error.contains("cargo xtask setup") && !error.contains('\n'), "{error}");
 
         let set_up = root.path().join(SET_UP);
         fs::create_dir_all(set_up.parent().unwrap()).unwrap();

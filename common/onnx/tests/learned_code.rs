@@ -52,11 +52,7 @@ fn copies_of_two() -> (Vec<u8>, Vec<u8>) {
 }
 
 fn load(spec: &CodeSpec, encoder: &[u8], decoder: &[u8]) -> Result<LearnedCode, FileError> {
-    let sizes = Sizes {
-        spec,
-        sample_len: D,
-        output_len: C,
-    };
+    let sizes = Sizes { spec, sample_len: D, output_len: C };
     LearnedCode::from_onnx(&runtime(), sizes, Path::new("here"), (encoder, decoder))
 }
 
@@ -65,19 +61,13 @@ fn code(
     transform: OutputTransform,
     (encoder, decoder): (Vec<u8>, Vec<u8>),
 ) -> LearnedCode {
-    let spec = CodeSpec {
-        transform,
-        ..CodeSpec::new(EncoderKind::Learned, 2, r)
-    };
+    let spec = CodeSpec { transform, ..CodeSpec::new(EncoderKind::Learned, 2, r) };
     load(&spec, &encoder, &decoder).unwrap()
 }
 
 /// Linear, sample by sample.
 fn model(samples: &[f32]) -> Vec<f32> {
-    samples
-        .chunks(D)
-        .flat_map(|x| [x[0] - 2.0 * x[1], 0.5 * x[2] + x[0]])
-        .collect()
+    samples.chunks(D).flat_map(|x| [x[0] - 2.0 * x[1], 0.5 * x[2] + x[0]]).collect()
 }
 
 fn close(a: &[f32], b: &[f32]) -> bool {
@@ -163,8 +153,7 @@ fn groups_that_do_not_fit_are_refused() {
     let decode = |first, parity: &[f32]| {
         let mut out = vec![0.0; parity.len()];
         let predictions = [None, first];
-        code.decoder()
-            .decode(&predictions, &[Some(parity)], 0, &mut out)
+        code.decoder().decode(&predictions, &[Some(parity)], 0, &mut out)
     };
     assert!(decode(None, answer).is_err(), "two are missing");
     assert!(decode(Some(odd), odd).is_err(), "half a sample");
@@ -179,21 +168,13 @@ fn networks_that_do_not_fit_are_refused_in_one_line() {
         .gemm(&[0.0; 2 * D * D], &[f32::NAN; D])
         .finish("output")
         .unwrap();
-    let [four, six] = [
-        "encoder.onnx: its output has 4",
-        "encoder.onnx: its output has 6",
-    ];
+    let [four, six] = ["encoder.onnx: its output has 4", "encoder.onnx: its output has 6"];
     let none = "encoder.onnx: not a network that ONNX Runtime can run";
     let zeros = "encoder.onnx: does not work: it answers zeros with numbers that are not finite";
     for (encoder, decoder, named, wanted) in [
         (&decoder[..], &decoder, four, "make it 3"),
         (&short, &decoder, six, "make it 3"),
-        (
-            &encoder,
-            &narrow,
-            "decoder.onnx: its input has 4 values",
-            "make it 6",
-        ),
+        (&encoder, &narrow, "decoder.onnx: its input has 4 values", "make it 6"),
         (b"no network", &decoder, none, ""),
         (&nan, &decoder, zeros, ""),
     ] {
@@ -237,23 +218,17 @@ fn an_entry_is_loaded_with_its_networks() {
     std::fs::write(version.join("decoder.onnx"), decoder).unwrap();
     let entry = load().unwrap();
     let code = LearnedCode::load(&runtime(), &entry, 1).unwrap();
-    assert_eq!(
-        (code.code().label().as_str(), code.calibration()),
-        ("learned-k2-r1", None)
-    );
-    let message = LearnedCode::load(&runtime(), &entry, 7)
-        .unwrap_err()
-        .to_string();
+    assert_eq!((code.code().label().as_str(), code.calibration()), ("learned-k2-r1", None));
+    let message = LearnedCode::load(&runtime(), &entry, 7).unwrap_err().to_string();
     assert!(message.contains("no version 7"), "{message}");
 }
 
 #[test]
 fn the_platform_and_the_code_go_together() {
     let root = tempfile::tempdir().unwrap();
-    for (platform, encoder) in [
-        (Platform::OnnxRuntime, EncoderKind::Learned),
-        (Platform::LearnedCode, EncoderKind::Sum),
-    ] {
+    for (platform, encoder) in
+        [(Platform::OnnxRuntime, EncoderKind::Learned), (Platform::LearnedCode, EncoderKind::Sum)]
+    {
         let card = card(platform, CodeSpec::new(encoder, 2, 1));
         let refused = card.save(&root.path().join("code")).unwrap_err();
         let message = refused.to_string();

@@ -6,17 +6,12 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use parapet_open_inference::{Encoding, InferRequest, Tensor, decode_request, encode_request};
 
 fn codec(criterion: &mut Criterion) {
-    let values: Vec<f32> = (0..784_u16)
-        .map(|index| f32::from(index % 256) / 255.0)
-        .collect();
+    let values: Vec<f32> = (0..784_u16).map(|index| f32::from(index % 256) / 255.0).collect();
     let Ok(tensor) = Tensor::from_f32("input", [1, 1, 28, 28], &values) else {
         return;
     };
-    let request = InferRequest {
-        id: Some("42".to_owned()),
-        inputs: vec![tensor],
-        ..InferRequest::default()
-    };
+    let request =
+        InferRequest { id: Some("42".to_owned()), inputs: vec![tensor], ..InferRequest::default() };
     for encoding in [Encoding::Binary, Encoding::Json] {
         let Ok(encoded) = encode_request(&request, encoding) else {
             return;

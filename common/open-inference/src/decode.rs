@@ -73,10 +73,7 @@ pub fn decode_response(
 fn split(body: &Bytes, header_length: Option<usize>) -> Result<(Bytes, Bytes), ProtocolError> {
     let header_length = header_length.unwrap_or(body.len());
     if header_length > body.len() {
-        return Err(ProtocolError::HeaderBeyondBody {
-            header_length,
-            body_length: body.len(),
-        });
+        return Err(ProtocolError::HeaderBeyondBody { header_length, body_length: body.len() });
     }
     Ok((body.slice(..header_length), body.slice(header_length..)))
 }
@@ -184,21 +181,12 @@ fn tensor(
     binary: &mut Bytes,
     contents: &mut Contents<'_>,
 ) -> Result<Tensor, ProtocolError> {
-    let TensorHeader {
-        name,
-        datatype,
-        shape,
-        parameters,
-        data,
-    } = header;
+    let TensorHeader { name, datatype, shape, parameters, data } = header;
     let tensor = || Excerpt::from(&name);
     let datatype = Datatype::of_tensor(&name, &datatype)?;
     let binary_data_size = match parameters {
         Some(parameters) if parameters.shared_memory_region.is_some() => {
-            return Err(ProtocolError::Extension {
-                tensor: tensor(),
-                parameter: SHARED_MEMORY,
-            });
+            return Err(ProtocolError::Extension { tensor: tensor(), parameter: SHARED_MEMORY });
         }
         parameters => parameters.and_then(|parameters| parameters.binary_data_size),
     };

@@ -120,10 +120,7 @@ fn write(
         header_length = Some(json_length);
         body.extend_from_slice(&tensor.data);
     }
-    Ok(Encoded {
-        body: body.into(),
-        header_length,
-    })
+    Ok(Encoded { body: body.into(), header_length })
 }
 
 fn tensor_headers<'a>(

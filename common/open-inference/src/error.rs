@@ -30,10 +30,7 @@ pub enum ProtocolError {
         "Inference-Header-Content-Length is {header_length} but the body has only {body_length} \
             bytes"
     )]
-    HeaderBeyondBody {
-        header_length: usize,
-        body_length: usize,
-    },
+    HeaderBeyondBody { header_length: usize, body_length: usize },
     #[error(
         "tensor {tensor:?}: unknown datatype {datatype:?}; use one of BOOL, UINT8-64, INT8-64, \
             FP16, BF16, FP32, FP64, BYTES"
@@ -65,21 +62,12 @@ pub enum ProtocolError {
         actual: usize,
     },
     #[error("tensor {tensor:?}: shape {shape:?} takes {expected} elements, got {actual}")]
-    ElementCount {
-        tensor: Excerpt,
-        shape: Vec<usize>,
-        expected: usize,
-        actual: usize,
-    },
+    ElementCount { tensor: Excerpt, shape: Vec<usize>, expected: usize, actual: usize },
     #[error(
         "tensor {tensor:?}: binary_data_size is {announced} but only {available} binary bytes are \
             left in the body"
     )]
-    BinaryTooShort {
-        tensor: Excerpt,
-        announced: usize,
-        available: usize,
-    },
+    BinaryTooShort { tensor: Excerpt, announced: usize, available: usize },
     #[error(
         "{left} bytes are left over after the last binary tensor; check binary_data_size of each \
          tensor"
@@ -87,34 +75,20 @@ pub enum ProtocolError {
     BinaryLeftOver { left: usize },
     /// Line and column in `mistake` count from the start of `data`.
     #[error("tensor {tensor:?}: \"data\" is not valid {datatype}: {mistake}")]
-    Data {
-        tensor: Excerpt,
-        datatype: Datatype,
-        mistake: String,
-    },
+    Data { tensor: Excerpt, datatype: Datatype, mistake: String },
     #[error("tensor {tensor:?}: BYTES element {element} reaches past the tensor's end")]
     BytesElement { tensor: Excerpt, element: usize },
     #[error("tensor {tensor:?}: has datatype {actual}, expected {expected}")]
-    DatatypeMismatch {
-        tensor: Excerpt,
-        expected: Datatype,
-        actual: Datatype,
-    },
+    DatatypeMismatch { tensor: Excerpt, expected: Datatype, actual: Datatype },
     #[error(
         "tensor {tensor:?}: parameter {parameter:?} is an extension that is not served; leave it \
             out"
     )]
-    Extension {
-        tensor: Excerpt,
-        parameter: &'static str,
-    },
+    Extension { tensor: Excerpt, parameter: &'static str },
     #[error("tensor {tensor:?}: parameter \"classification\" must be a number of classes")]
     Classes { tensor: Excerpt },
     #[error("tensor {tensor:?}: {reason}; use the binary form")]
-    NoJsonForm {
-        tensor: Excerpt,
-        reason: &'static str,
-    },
+    NoJsonForm { tensor: Excerpt, reason: &'static str },
     #[cfg(feature = "grpc")]
     #[error("{0}")]
     Malformed(#[from] prost::DecodeError),
@@ -132,19 +106,9 @@ pub enum ProtocolError {
     #[error("tensor {tensor:?}: {datatype} has no typed contents; send it as raw contents")]
     RawOnly { tensor: Excerpt, datatype: Datatype },
     #[error("tensor {tensor:?}: {datatype} is sent as \"{wanted}\", not as \"{given}\"")]
-    WrongContents {
-        tensor: Excerpt,
-        datatype: Datatype,
-        wanted: &'static str,
-        given: &'static str,
-    },
+    WrongContents { tensor: Excerpt, datatype: Datatype, wanted: &'static str, given: &'static str },
     #[error("tensor {tensor:?}: element {element} is {value}, not a {datatype} value")]
-    OutOfRange {
-        tensor: Excerpt,
-        datatype: Datatype,
-        element: usize,
-        value: i64,
-    },
+    OutOfRange { tensor: Excerpt, datatype: Datatype, element: usize, value: i64 },
 }
 
 /// Text of a JSON mistake that is no longer than an [`Excerpt`], with its place.
@@ -167,8 +131,6 @@ pub struct ErrorObject {
 impl ErrorObject {
     /// The object for `error`, in at most 1 KiB.
     pub fn of(error: &dyn fmt::Display) -> Self {
-        Self {
-            error: error_text(error),
-        }
+        Self { error: error_text(error) }
     }
 }

@@ -21,10 +21,7 @@ pub struct Excerpt {
 impl From<&str> for Excerpt {
     fn from(text: &str) -> Self {
         let end = text.char_indices().nth(MAX_CHARS).map(|(end, _)| end);
-        Self {
-            text: text.split_at(end.unwrap_or(text.len())).0.into(),
-            is_cut: end.is_some(),
-        }
+        Self { text: text.split_at(end.unwrap_or(text.len())).0.into(), is_cut: end.is_some() }
     }
 }
 

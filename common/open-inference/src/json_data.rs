@@ -31,11 +31,8 @@ pub(crate) fn tensor(
         let (tensor, reason) = (Excerpt::from(&name), BF16_IS_BINARY);
         return Err(ProtocolError::NoJsonForm { tensor, reason });
     }
-    let wrong = |mistake: String| ProtocolError::Data {
-        tensor: Excerpt::from(&name),
-        datatype,
-        mistake,
-    };
+    let wrong =
+        |mistake: String| ProtocolError::Data { tensor: Excerpt::from(&name), datatype, mistake };
     if datatype != Datatype::Bytes && json.len() > SHORT && json.contains('"') {
         // The parser would copy a text of any length before it is refused.
         let mistake = format!("an element is a string, not a {datatype} value");
@@ -51,17 +48,9 @@ pub(crate) fn tensor(
     let has_escape = datatype == Datatype::Bytes && json.contains('\\');
     let copies = if has_escape { json.len() } else { 0 };
     contents.grow(capacity, copies)?;
-    let mut sink = Sink {
-        datatype,
-        expected,
-        count: 0,
-        bytes: Vec::with_capacity(capacity),
-    };
+    let mut sink = Sink { datatype, expected, count: 0, bytes: Vec::with_capacity(capacity) };
     let mut deserializer = serde_json::Deserializer::from_str(json);
-    let elements = Elements {
-        sink: &mut sink,
-        depth: 0,
-    };
+    let elements = Elements { sink: &mut sink, depth: 0 };
     let read = elements.deserialize(&mut deserializer);
     if let Err(error) = read.and_then(|()| deserializer.end()) {
         return Err(wrong(json_mistake(&error)));
@@ -97,9 +86,7 @@ impl Sink {
     fn integer(&mut self, value: i128) -> bool {
         macro_rules! push {
             ($type:ty) => {
-                <$type>::try_from(value)
-                    .map(|value| self.push(value.to_le_bytes()))
-                    .is_ok()
+                <$type>::try_from(value).map(|value| self.push(value.to_le_bytes())).is_ok()
             };
         }
         match self.datatype {

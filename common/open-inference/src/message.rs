@@ -134,10 +134,6 @@ impl TensorMetadata {
     pub fn batched(name: &str, datatype: Datatype, sample: &[usize]) -> Self {
         let axis = |&axis: &usize| i64::try_from(axis).unwrap_or(i64::MAX);
         let axes = sample.iter().map(axis);
-        Self {
-            name: name.to_owned(),
-            datatype,
-            shape: std::iter::once(-1).chain(axes).collect(),
-        }
+        Self { name: name.to_owned(), datatype, shape: std::iter::once(-1).chain(axes).collect() }
     }
 }

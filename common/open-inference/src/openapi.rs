@@ -37,14 +37,8 @@ mod tests {
     fn it_names_server_models_and_datatypes() {
         let document = openapi("parapet", "1.2", ["a", "b"].into_iter());
         for (pointer, value) in [
-            (
-                "/info/title",
-                json!("parapet 1.2: Open Inference Protocol v2"),
-            ),
-            (
-                "/components/parameters/model/schema/enum",
-                json!(["a", "b"]),
-            ),
+            ("/info/title", json!("parapet 1.2: Open Inference Protocol v2")),
+            ("/components/parameters/model/schema/enum", json!(["a", "b"])),
             ("/components/schemas/Datatype/enum/13", json!("BYTES")),
         ] {
             assert_eq!(document.pointer(pointer), Some(&value));

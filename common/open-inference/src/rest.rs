@@ -100,10 +100,7 @@ pub fn respond_error(
 /// worth it.
 pub async fn respond_encoded(encoded: Encoded, request: &HeaderMap) -> Response<Bytes> {
     let content_type = encoded.content_type();
-    let Encoded {
-        mut body,
-        header_length,
-    } = encoded;
+    let Encoded { mut body, header_length } = encoded;
     let mut coded = None;
     if let Some(coding) = Coding::for_response(request)
         && let Some(compressed) = encode(coding, &body).await

@@ -37,12 +37,7 @@ impl Tensor {
         shape: Vec<usize>,
         data: Bytes,
     ) -> Result<Self, ProtocolError> {
-        let tensor = Self {
-            name: name.into(),
-            datatype,
-            shape,
-            data,
-        };
+        let tensor = Self { name: name.into(), datatype, shape, data };
         tensor.check()?;
         Ok(tensor)
     }
@@ -113,10 +108,9 @@ impl Tensor {
         // exit, so that they vectorise; a stretch at a time bounds what is read after a find.
         fn any<const N: usize>(data: &[u8], non_finite: impl Fn([u8; N]) -> bool) -> bool {
             let (elements, _) = data.as_chunks::<N>();
-            elements.chunks(1024).any(|some| {
-                some.iter()
-                    .fold(false, |found, &element| found | non_finite(element))
-            })
+            elements
+                .chunks(1024)
+                .any(|some| some.iter().fold(false, |found, &element| found | non_finite(element)))
         }
         let data = &self.data;
         match self.datatype {
@@ -187,10 +181,7 @@ impl Tensor {
             read += 4 + element.len();
         }
         if read != self.data.len() {
-            return Err(ProtocolError::BytesElement {
-                tensor: self.excerpt(),
-                element: count,
-            });
+            return Err(ProtocolError::BytesElement { tensor: self.excerpt(), element: count });
         }
         if count != expected {
             return Err(self.element_count_error(expected, count));
@@ -223,10 +214,7 @@ pub(crate) fn element_count(tensor: &str, shape: &[usize]) -> Result<usize, Prot
 }
 
 fn overflow(tensor: &str, shape: &[usize]) -> ProtocolError {
-    ProtocolError::ShapeOverflow {
-        tensor: tensor.into(),
-        shape: shape.to_vec(),
-    }
+    ProtocolError::ShapeOverflow { tensor: tensor.into(), shape: shape.to_vec() }
 }
 
 #[cfg(test)]
@@ -268,10 +256,7 @@ mod tests {
     fn top_classes_are_ranked_texts_of_each_sample() {
         let scores = Tensor::from_f32("y", [2, 3], &[0.1, 0.7, 0.2, -1.0, -3.5, 2.0]).unwrap();
         let top = scores.top_classes(2).unwrap();
-        assert_eq!(
-            (&top.shape[..], top.datatype),
-            (&[2, 2][..], Datatype::Bytes)
-        );
+        assert_eq!((&top.shape[..], top.datatype), (&[2, 2][..], Datatype::Bytes));
         let texts: Vec<&[u8]> = top.byte_strings().collect();
         let expected: [&[u8]; 4] = [b"0.700000:1", b"0.200000:2", b"2.000000:2", b"-1.000000:0"];
         assert_eq!(texts, expected);

@@ -18,12 +18,8 @@ use serde_json::json;
 
 fn tensor() -> impl Strategy<Value = Tensor> {
     let shape = prop::collection::vec(0_usize..4, 0..3);
-    (
-        "[a-z]{1,4}",
-        prop::sample::select(Datatype::ALL.to_vec()),
-        shape,
-    )
-        .prop_flat_map(|(name, datatype, shape)| {
+    ("[a-z]{1,4}", prop::sample::select(Datatype::ALL.to_vec()), shape).prop_flat_map(
+        |(name, datatype, shape)| {
             let count: usize = shape.iter().product();
             let element = match datatype.size() {
                 Some(_) if datatype == Datatype::Bool => prop::collection::vec(0_u8..2, 1).boxed(),
@@ -33,15 +29,11 @@ fn tensor() -> impl Strategy<Value = Tensor> {
                     .boxed(),
             };
             prop::collection::vec(element, count).prop_map(move |elements| {
-                Tensor::new(
-                    name.clone(),
-                    datatype,
-                    shape.clone(),
-                    elements.concat().into(),
-                )
-                .unwrap()
+                Tensor::new(name.clone(), datatype, shape.clone(), elements.concat().into())
+                    .unwrap()
             })
-        })
+        },
+    )
 }
 
 proptest! {
@@ -93,10 +85,7 @@ proptest! {
 #[test]
 fn raw_contents_are_slices_of_the_message() {
     let input = Tensor::from_f32("x", [1, 4], &[1.0, 2.0, 3.0, 4.0]).unwrap();
-    let request = InferRequest {
-        inputs: vec![input],
-        ..InferRequest::default()
-    };
+    let request = InferRequest { inputs: vec![input], ..InferRequest::default() };
     let bytes = Bytes::from(write_request("m", None, &request).encode_to_vec());
     let (read, form) = read_request(ModelInferRequest::decode(bytes.clone()).unwrap()).unwrap();
     assert_eq!(form, Form::Raw);
@@ -109,17 +98,11 @@ fn raw_contents_are_slices_of_the_message() {
 fn bytes_of_another_implementation_are_read() {
     let bytes: &[u8] = include_bytes!("data/request.bin");
     let message = ModelInferRequest::decode(bytes).unwrap();
-    assert_eq!(
-        (message.model_name.as_str(), message.model_version.as_str()),
-        ("model", "3")
-    );
+    assert_eq!((message.model_name.as_str(), message.model_version.as_str()), ("model", "3"));
     let (request, form) = read_request(message).unwrap();
     assert_eq!((form, request.id.as_deref()), (Form::Raw, Some("7")));
     assert_eq!(request.parameters["priority"], 5);
-    assert_eq!(
-        request.inputs,
-        [Tensor::from_f32("x", [1, 2], &[1.0, -2.0]).unwrap()]
-    );
+    assert_eq!(request.inputs, [Tensor::from_f32("x", [1, 2], &[1.0, -2.0]).unwrap()]);
     assert_eq!(request.outputs[0].name, "y");
 }
 
@@ -127,10 +110,7 @@ fn bytes_of_another_implementation_are_read() {
 fn empty_contents_beside_raw_ones_are_passed_over() {
     let mut message = ModelInferRequest::decode(&include_bytes!("data/request.bin")[..]).unwrap();
     message.inputs[0].contents = Some(InferTensorContents::default());
-    assert_eq!(
-        read_request(message).unwrap().0.inputs[0].f32s().unwrap(),
-        [1.0, -2.0]
-    );
+    assert_eq!(read_request(message).unwrap().0.inputs[0].f32s().unwrap(), [1.0, -2.0]);
 }
 
 fn input(datatype: &str, shape: &[i64], contents: Option<InferTensorContents>) -> InferTensor {
@@ -145,11 +125,8 @@ fn input(datatype: &str, shape: &[i64], contents: Option<InferTensorContents>) -
 
 fn error(input: InferTensor, raw: &[&'static [u8]]) -> String {
     let raw_input_contents = raw.iter().map(|raw| Bytes::from_static(raw)).collect();
-    let message = ModelInferRequest {
-        inputs: vec![input],
-        raw_input_contents,
-        ..Default::default()
-    };
+    let message =
+        ModelInferRequest { inputs: vec![input], raw_input_contents, ..Default::default() };
     read_request(message).unwrap_err().to_string()
 }
 
@@ -167,42 +144,24 @@ fn every_mistake_is_named() {
         (input("FP32", &[-1], None), raw, "negative axis"),
         (input("FP32", &[2], None), raw, "takes 8 bytes, got 4"),
         (input("FP32", &[i64::MAX, 4], None), raw, "too large"),
-        (
-            input("FP32", &[1], None),
-            &[b"1234", b"1234"],
-            "2 raw contents for 1 tensors",
-        ),
+        (input("FP32", &[1], None), &[b"1234", b"1234"], "2 raw contents for 1 tensors"),
         (input("INT32", &[1], numbers(&[1])), raw, "leave one out"),
         (input("FP32", &[1], None), &[], "takes 4 bytes, got 0"),
-        (
-            input("FP32", &[1], numbers(&[1])),
-            &[],
-            "\"fp32_contents\", not as \"int_contents\"",
-        ),
-        (
-            input("INT8", &[2], numbers(&[127, 128])),
-            &[],
-            "element 1 is 128, not a INT8",
-        ),
+        (input("FP32", &[1], numbers(&[1])), &[], "\"fp32_contents\", not as \"int_contents\""),
+        (input("INT8", &[2], numbers(&[127, 128])), &[], "element 1 is 128, not a INT8"),
         (input("FP16", &[1], None), &[], "no typed contents"),
     ] {
         let refused = error(input, raw);
         assert!(refused.contains(named), "{refused}");
     }
 
-    let one = InferParameter {
-        int64_param: Some(1),
-        ..InferParameter::default()
-    };
+    let one = InferParameter { int64_param: Some(1), ..InferParameter::default() };
     let classes = |classes: &InferParameter| {
         let output = InferRequestedOutput {
             name: "y".into(),
             parameters: BTreeMap::from([("classification".to_owned(), classes.clone())]),
         };
-        read_request(ModelInferRequest {
-            outputs: vec![output],
-            ..Default::default()
-        })
+        read_request(ModelInferRequest { outputs: vec![output], ..Default::default() })
     };
     assert_eq!(classes(&one).unwrap().0.outputs[0].classes, Some(1));
     let (mut negative, mut text) = (one.clone(), InferParameter::default());

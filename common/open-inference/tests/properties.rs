@@ -16,9 +16,7 @@ fn shapes() -> impl Strategy<Value = Vec<usize>> {
 /// Tensors of any datatype; `json` leaves out what JSON cannot carry.
 fn tensors(json: bool) -> impl Strategy<Value = Tensor> {
     let datatype = prop::sample::select(Datatype::ALL.to_vec())
-        .prop_filter("has a JSON form", move |datatype| {
-            !json || datatype.has_json_form()
-        });
+        .prop_filter("has a JSON form", move |datatype| !json || datatype.has_json_form());
     (".{0,8}", datatype, shapes()).prop_flat_map(move |(name, datatype, shape)| {
         let count: usize = shape.iter().product();
         contents(datatype, count, json).prop_map(move |data| {
@@ -53,16 +51,8 @@ fn contents(datatype: Datatype, count: usize, json: bool) -> BoxedStrategy<Vec<u
 }
 
 fn requests(json: bool) -> impl Strategy<Value = InferRequest> {
-    let output = (
-        ".{0,4}",
-        any::<Option<bool>>(),
-        prop::option::of(1_usize..9),
-    )
-        .prop_map(|(name, binary_data, classes)| RequestedOutput {
-            name,
-            binary_data,
-            classes,
-        });
+    let output = (".{0,4}", any::<Option<bool>>(), prop::option::of(1_usize..9))
+        .prop_map(|(name, binary_data, classes)| RequestedOutput { name, binary_data, classes });
     (
         any::<Option<String>>(),
         any::<bool>(),
@@ -70,12 +60,7 @@ fn requests(json: bool) -> impl Strategy<Value = InferRequest> {
         prop::collection::vec(output, 0..3),
     )
         .prop_map(|(id, binary, inputs, outputs)| {
-            let mut request = InferRequest {
-                id,
-                inputs,
-                outputs,
-                ..InferRequest::default()
-            };
+            let mut request = InferRequest { id, inputs, outputs, ..InferRequest::default() };
             if binary {
                 request.ask_binary_outputs();
             }

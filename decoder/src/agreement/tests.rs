@@ -13,40 +13,16 @@ type Case<'a> = (OutputKind, &'a [usize], &'a [f32], &'a [f32], f32);
 fn each_kind_has_its_error() {
     let boxes = ([0.0, 0.0, 2.0, 2.0], [1.0, 0.0, 3.0, 2.0]);
     let cases: [Case<'_>; 14] = [
-        (
-            OutputKind::Classes,
-            &[3],
-            &[1.0, 3.0, 3.0],
-            &[0.0, 1.0, 0.0],
-            0.0,
-        ),
+        (OutputKind::Classes, &[3], &[1.0, 3.0, 3.0], &[0.0, 1.0, 0.0], 0.0),
         (OutputKind::Classes, &[2], &[1.0, 0.0], &[0.0, 1.0], 1.0),
-        (
-            OutputKind::MultiLabel,
-            &[4],
-            &[0.5, 0.1, 0.9, 0.0],
-            &[0.9, 0.0, 0.2, 0.0],
-            0.25,
-        ),
+        (OutputKind::MultiLabel, &[4], &[0.5, 0.1, 0.9, 0.0], &[0.9, 0.0, 0.2, 0.0], 0.25),
         (OutputKind::Regression, &[1], &[3.0], &[5.5], 2.5),
         (OutputKind::Regression, &[], &[3.0], &[3.0], 0.0),
         (OutputKind::Embedding, &[2], &[2.0, 0.0], &[0.0, 3.0], 1.0),
         (OutputKind::Boxes, &[4], &boxes.0, &boxes.1, 1.0 - 2.0 / 6.0),
-        (
-            OutputKind::Boxes,
-            &[4],
-            &boxes.0,
-            &[1.0, 1.0, 1.0, 1.0],
-            1.0,
-        ),
+        (OutputKind::Boxes, &[4], &boxes.0, &[1.0, 1.0, 1.0, 1.0], 1.0),
         // Two classes at three positions; the last position differs.
-        (
-            OutputKind::Map,
-            &[2, 3],
-            &[0., 9., 1., 1., 0., 0.],
-            &[0., 1., 0., 5., 0., 1.],
-            1. / 3.,
-        ),
+        (OutputKind::Map, &[2, 3], &[0., 9., 1., 1., 0., 0.], &[0., 1., 0., 5., 0., 1.], 1. / 3.),
         (
             OutputKind::Embedding,
             &[2],
@@ -56,28 +32,10 @@ fn each_kind_has_its_error() {
         ),
         (OutputKind::Regression, &[2], &[1.0, 1.0], &[3.0, 3.0], 2.0),
         // Corners in the wrong order are no box.
-        (
-            OutputKind::Boxes,
-            &[4],
-            &[2.0, 2.0, 0.0, 0.0],
-            &[0.0, 0.0, 2.0, 2.0],
-            1.0,
-        ),
-        (
-            OutputKind::Boxes,
-            &[4],
-            &[0.0, 2.0, 2.0, 0.0],
-            &[0.0, 0.0, 2.0, 2.0],
-            1.0,
-        ),
+        (OutputKind::Boxes, &[4], &[2.0, 2.0, 0.0, 0.0], &[0.0, 0.0, 2.0, 2.0], 1.0),
+        (OutputKind::Boxes, &[4], &[0.0, 2.0, 2.0, 0.0], &[0.0, 0.0, 2.0, 2.0], 1.0),
         // Areas of 6, 2 of them in common.
-        (
-            OutputKind::Boxes,
-            &[4],
-            &[1.0, 2.0, 3.0, 5.0],
-            &[2.0, 3.0, 4.0, 6.0],
-            0.8,
-        ),
+        (OutputKind::Boxes, &[4], &[1.0, 2.0, 3.0, 5.0], &[2.0, 3.0, 4.0, 6.0], 0.8),
     ];
     for (kind, shape, made, truth, expected) in cases {
         let error = agreement(kind, Some(1.0), shape).error(made, truth);

@@ -14,18 +14,8 @@ fn names_and_defaults_are_those_of_files() {
 
 #[test]
 fn deviations_must_be_normal_and_above_zero() {
-    for value in [
-        0.0,
-        -0.0,
-        -1.0,
-        f32::MIN_POSITIVE / 2.0,
-        f32::NAN,
-        f32::INFINITY,
-    ] {
-        let transform = OutputTransform::Standardised {
-            mean: vec![0.0],
-            deviation: vec![value],
-        };
+    for value in [0.0, -0.0, -1.0, f32::MIN_POSITIVE / 2.0, f32::NAN, f32::INFINITY] {
+        let transform = OutputTransform::Standardised { mean: vec![0.0], deviation: vec![value] };
         let refused = transform.check_numbers().unwrap_err();
         assert_eq!(refused.field, "transform.deviation", "{value}");
     }

@@ -54,29 +54,19 @@ fn strategies() -> Vec<(&'static str, StrategyConfig)> {
         burst: 10.0,
         shed_above: Some(64),
     };
-    let coded_hedged = CodedConfig {
-        hedge: Some(HedgeBudget::default()),
-        ..coded(2)
-    };
+    let coded_hedged = CodedConfig { hedge: Some(HedgeBudget::default()), ..coded(2) };
     vec![
         ("none", StrategyConfig::None),
         ("hedge", StrategyConfig::Hedge(hedge)),
         ("coded k=2", StrategyConfig::Coded(coded(2))),
         ("coded k=3", StrategyConfig::Coded(coded(3))),
         ("coded k=4", StrategyConfig::Coded(coded(4))),
-        (
-            "coded_hedged k=2",
-            StrategyConfig::CodedHedged(coded_hedged),
-        ),
+        ("coded_hedged k=2", StrategyConfig::CodedHedged(coded_hedged)),
     ]
 }
 
 fn engine(strategy: &StrategyConfig) -> Engine<u64, u64> {
-    let pool = PoolConfig {
-        instances: 12,
-        slots: 16,
-        queue: 1024,
-    };
+    let pool = PoolConfig { instances: 12, slots: 16, queue: 1024 };
     let config = CoreConfig {
         max_slots: 0,
         pools: vec![pool, pool],
@@ -126,10 +116,7 @@ impl Driver {
         let arrival = Arrival {
             input: Arc::clone(&self.input),
             bytes: 1,
-            key: GroupKey {
-                domain: DomainId(0),
-                kind: 1,
-            },
+            key: GroupKey { domain: DomainId(0), kind: 1 },
             deadline: now + Duration::from_secs(1),
             allow_approximate: true,
             may_join: true,
@@ -190,9 +177,7 @@ fn per_query(c: &mut Criterion) {
     group.throughput(Throughput::Elements(1));
     for (name, strategy) in strategies() {
         let mut driver = Driver::new(&strategy);
-        group.bench_function(BenchmarkId::from_parameter(name), |b| {
-            b.iter(|| driver.step())
-        });
+        group.bench_function(BenchmarkId::from_parameter(name), |b| b.iter(|| driver.step()));
     }
     group.finish();
 }

@@ -128,12 +128,7 @@ pub struct Failure {
 impl Failure {
     /// A failure of `kind`.
     pub fn new(kind: FailureKind, detail: impl Into<Arc<str>>) -> Self {
-        Self {
-            kind,
-            detail: detail.into(),
-            at: None,
-            instance: None,
-        }
+        Self { kind, detail: detail.into(), at: None, instance: None }
     }
 }
 

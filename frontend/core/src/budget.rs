@@ -14,20 +14,12 @@ impl TokenBucket {
     /// once; starts full.
     pub fn new(share: f64, burst: f64) -> Self {
         let burst = burst.max(1.0);
-        Self {
-            share: share.max(0.0),
-            burst,
-            tokens: if share > 0.0 { burst } else { 0.0 },
-        }
+        Self { share: share.max(0.0), burst, tokens: if share > 0.0 { burst } else { 0.0 } }
     }
 
     /// Returns the state of the budget.
     pub fn view(&self) -> BudgetView {
-        BudgetView {
-            share: self.share,
-            burst: self.burst,
-            left: self.tokens,
-        }
+        BudgetView { share: self.share, burst: self.burst, left: self.tokens }
     }
 
     /// A query was accepted.

@@ -168,10 +168,7 @@ mod tests {
         for clients in [8, 16, 32] {
             for answers in (20..60).map(|rounds| 1000 * rounds) {
                 let (_, slots) = after(answers, clients, batching(64));
-                assert!(
-                    slots >= clients / 2,
-                    "{slots} for {clients} after {answers}"
-                );
+                assert!(slots >= clients / 2, "{slots} for {clients} after {answers}");
             }
         }
     }

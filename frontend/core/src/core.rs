@@ -127,18 +127,14 @@ impl<I, O> Core<I, O> {
 
     /// Returns the outcomes of the redundant requests of a class.
     pub fn redundancy_outcomes(&self, class: ClassId) -> RedundancyOutcomes {
-        self.redundancy_outcomes
-            .get(usize::from(class.0))
-            .copied()
-            .unwrap_or_default()
+        self.redundancy_outcomes.get(usize::from(class.0)).copied().unwrap_or_default()
     }
 
     pub(crate) fn count(&mut self, class: ClassId, fate: Fate) {
         self.stats.count(fate);
         let class = usize::from(class.0);
         if self.redundancy_outcomes.len() <= class {
-            self.redundancy_outcomes
-                .resize(class + 1, RedundancyOutcomes::default());
+            self.redundancy_outcomes.resize(class + 1, RedundancyOutcomes::default());
         }
         if let Some(redundancy_outcomes) = self.redundancy_outcomes.get_mut(class) {
             redundancy_outcomes.count(fate);
@@ -167,10 +163,7 @@ impl<I, O> Core<I, O> {
         }
         let queued = |pool: &Pool| pool.queued() > shed_above.unwrap_or(pool.slots());
         self.pool(PoolId::DEPLOYED).is_some_and(queued)
-            || self
-                .queue_limit
-                .as_ref()
-                .is_some_and(|limit| limit.is_overloaded(self.now))
+            || self.queue_limit.as_ref().is_some_and(|limit| limit.is_overloaded(self.now))
     }
 
     pub(crate) fn fresh_id(&mut self) -> u64 {
@@ -214,10 +207,7 @@ impl<I, O> Core<I, O> {
         let Some(pool) = self.pools.first() else {
             return;
         };
-        let limit = self
-            .queue_limit
-            .as_ref()
-            .map_or(pool.capacity(), QueueLimit::limit);
+        let limit = self.queue_limit.as_ref().map_or(pool.capacity(), QueueLimit::limit);
         self.stats.ejected = pool.ejected() as u64;
         self.stats.queued = pool.queued() as u64;
         self.stats.queue_limit = limit as u64;
@@ -268,11 +258,7 @@ impl<I, O> Core<I, O> {
     /// ones beside them are withdrawn in any case.
     pub(crate) fn settle(&mut self, id: QueryId, keep_until: Option<Time>) {
         let is_down = self.is_down();
-        let Some(query) = self
-            .queries
-            .get_mut(&id)
-            .filter(|query| !query.is_waiting())
-        else {
+        let Some(query) = self.queries.get_mut(&id).filter(|query| !query.is_waiting()) else {
             return;
         };
         let is_in_flight = |id| self.jobs.get(id).is_some_and(|job| job.instance.is_some());
@@ -312,14 +298,9 @@ impl<I, O> Core<I, O> {
     /// The deployed model's prediction is there. If the query was approximated before, that is when
     /// it would have been answered without.
     pub(crate) fn truth_came(&mut self, id: QueryId) {
-        if let Some(query) = self
-            .queries
-            .get_mut(&id)
-            .filter(|query| query.truth_awaited)
-        {
+        if let Some(query) = self.queries.get_mut(&id).filter(|query| query.truth_awaited) {
             query.truth_awaited = false;
-            self.latency
-                .without(self.now, self.now.since(query.arrived));
+            self.latency.without(self.now, self.now.since(query.arrived));
         }
     }
 
@@ -366,11 +347,7 @@ mod tests {
     #[test]
     fn as_many_as_slots_follows_the_instances_that_are_there() {
         let config = CoreConfig {
-            pools: vec![PoolConfig {
-                instances: 1,
-                slots: 2,
-                queue: 16,
-            }],
+            pools: vec![PoolConfig { instances: 1, slots: 2, queue: 16 }],
             max_queries: 64,
             max_attempts: 1,
             retry_share: 0.0,

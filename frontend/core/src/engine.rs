@@ -121,9 +121,7 @@ impl<I, O> Engine<I, O> {
         self.core.dispatch(query, avoid);
         // A strategy that has never heard of a query does nothing for it.
         if redundancy {
-            self.strategies
-                .of_mut(arrival.class)
-                .on_accepted(&mut self.core, query);
+            self.strategies.of_mut(arrival.class).on_accepted(&mut self.core, query);
         }
         self.flush_actions(actions);
         Ok(query)
@@ -140,10 +138,8 @@ impl<I, O> Engine<I, O> {
         self.core.now = now;
         let failure = outcome.as_ref().err().map(|failure| failure.kind);
         if let Some(finished) = self.core.finish_job(job, failure) {
-            let outcome = outcome.map_err(|failure| Failure {
-                instance: finished.instance,
-                ..failure
-            });
+            let outcome =
+                outcome.map_err(|failure| Failure { instance: finished.instance, ..failure });
             if let (Some(class), Some(_)) = (finished.purpose.redundant_for(), failure) {
                 self.core.count(class, Fate::Failed);
             }
@@ -184,9 +180,7 @@ impl<I, O> Engine<I, O> {
         actions: &mut Vec<Action<I, O>>,
     ) {
         self.core.now = now;
-        self.strategies
-            .of_mut(group.class())
-            .on_encoded(&mut self.core, group, row, parity);
+        self.strategies.of_mut(group.class()).on_encoded(&mut self.core, group, row, parity);
         self.flush_actions(actions);
     }
 
@@ -203,8 +197,7 @@ impl<I, O> Engine<I, O> {
             // CG-2: if the exact prediction came while this was computed, the query no longer
             // waits.
             Some(output) if self.core.is_waiting(query) => {
-                self.core
-                    .answer(query, Answer::Reconstructed(Arc::clone(&output)));
+                self.core.answer(query, Answer::Reconstructed(Arc::clone(&output)));
                 Some(output)
             }
             _ => {
@@ -212,9 +205,7 @@ impl<I, O> Engine<I, O> {
                 None
             }
         };
-        self.strategies
-            .of_mut(query.class())
-            .on_reconstructed(&mut self.core, query, answered);
+        self.strategies.of_mut(query.class()).on_reconstructed(&mut self.core, query, answered);
         self.settle(query);
         self.fail_if_hopeless(query);
         self.flush_actions(actions);
@@ -278,21 +269,15 @@ impl<I, O> Engine<I, O> {
                 Timer::Deadline(query) => self.deadline(query),
                 Timer::Late(query) => {
                     self.core.late_timer_fired(query);
-                    self.strategies
-                        .of_mut(query.class())
-                        .on_late(&mut self.core, query);
+                    self.strategies.of_mut(query.class()).on_late(&mut self.core, query);
                     self.settle(query);
                 }
                 Timer::Flush(group) => {
-                    self.strategies
-                        .of_mut(group.class())
-                        .on_flush(&mut self.core, group);
+                    self.strategies.of_mut(group.class()).on_flush(&mut self.core, group);
                 }
                 Timer::GiveUp(query) => {
                     self.core.forget(query, true);
-                    self.strategies
-                        .of_mut(query.class())
-                        .on_closed(&mut self.core, query);
+                    self.strategies.of_mut(query.class()).on_closed(&mut self.core, query);
                 }
                 Timer::Job(job) => self.job_expired(job),
                 Timer::Readmit(instance) => self.core.readmit(instance),

@@ -81,12 +81,7 @@ impl HoldBackPolicy {
             (HoldBackOverride::Fixed(delay), _) => Self::Fixed(delay),
             (
                 HoldBackOverride::Percentile(percentile),
-                Self::Learned {
-                    min,
-                    max,
-                    max_over_median,
-                    ..
-                },
+                Self::Learned { min, max, max_over_median, .. },
             ) => Self::Learned {
                 percentile,
                 min: *min,
@@ -120,10 +115,8 @@ impl HoldBack {
     /// Puts something in place of the configured policy; `None` puts that back. What was
     /// learned is kept.
     pub fn set_override(&mut self, change: Option<HoldBackOverride>) {
-        self.policy = change.map_or_else(
-            || self.configured.clone(),
-            |change| self.configured.changed(change),
-        );
+        self.policy = change
+            .map_or_else(|| self.configured.clone(), |change| self.configured.changed(change));
         self.delay = self.estimate().unwrap_or(match self.policy {
             HoldBackPolicy::Fixed(delay) => delay,
             // Nothing has been learned: as it would be without the change.
@@ -170,13 +163,7 @@ impl HoldBack {
 
     /// Returns the learned estimate; `None` without enough observations, or with a fixed hold-back.
     fn estimate(&self) -> Option<Duration> {
-        let HoldBackPolicy::Learned {
-            percentile,
-            min,
-            max,
-            max_over_median,
-        } = self.policy
-        else {
+        let HoldBackPolicy::Learned { percentile, min, max, max_over_median } = self.policy else {
             return None;
         };
         if self.seen < Self::WARM_UP {
@@ -190,10 +177,7 @@ impl HoldBack {
     /// A quantile and the median over both half windows, in microseconds.
     fn quantile_and_median(&self, quantile: f64) -> (u64, u64) {
         let both = |histogram: &Histogram<u32>| {
-            (
-                histogram.value_at_quantile(quantile),
-                histogram.value_at_quantile(0.5),
-            )
+            (histogram.value_at_quantile(quantile), histogram.value_at_quantile(0.5))
         };
         if self.previous.is_empty() {
             return both(&self.current);
@@ -226,10 +210,7 @@ mod tests {
             hold_back.observe(Duration::from_millis(if query % 5 == 0 { 60 } else { 20 }));
         }
         let late = hold_back.delay().as_micros();
-        assert!(
-            (29_500..=30_500).contains(&late),
-            "a fifth are stragglers: {late}"
-        );
+        assert!((29_500..=30_500).contains(&late), "a fifth are stragglers: {late}");
     }
 
     #[test]
@@ -295,11 +276,7 @@ mod tests {
         (0..1000).for_each(|query| hold_back.observe(Duration::from_micros(5_000 + query)));
         let median = hold_back.delay();
         hold_back.set_override(Some(HoldBackOverride::Percentile(0.99)));
-        assert!(
-            hold_back.delay() > median + Duration::from_micros(400),
-            "{:?}",
-            hold_back.delay()
-        );
+        assert!(hold_back.delay() > median + Duration::from_micros(400), "{:?}", hold_back.delay());
         hold_back.set_override(Some(HoldBackOverride::Percentile(0.5)));
         assert_eq!(hold_back.delay(), median);
     }
@@ -322,9 +299,6 @@ mod tests {
         for _ in 0..500 {
             hold_back.observe(Duration::from_secs(1));
         }
-        assert_eq!(
-            hold_back.late_at(Time::ZERO),
-            Time::ZERO + Duration::from_millis(22)
-        );
+        assert_eq!(hold_back.late_at(Time::ZERO), Time::ZERO + Duration::from_millis(22));
     }
 }

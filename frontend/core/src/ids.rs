@@ -136,10 +136,7 @@ mod tests {
     #[test]
     fn draws_are_the_first_numbers_of_split_mix() {
         // The generator's first number, by its published code, from the seeds 0 and 1234567.
-        let published = [
-            (0, 0xe220_a839_7b1d_cdaf),
-            (1_234_567, 6_457_827_717_110_365_317_u64),
-        ];
+        let published = [(0, 0xe220_a839_7b1d_cdaf), (1_234_567, 6_457_827_717_110_365_317_u64)];
         for (seed, number) in published {
             assert_eq!(GroupId(seed).draw(1 << 63) as u64, number >> 1);
         }

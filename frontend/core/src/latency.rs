@@ -73,16 +73,8 @@ pub(crate) struct LatencyWindow {
 
 impl LatencyWindow {
     pub(crate) fn new() -> Self {
-        let slot = |_| Slot {
-            own: empty(),
-            approximated: empty(),
-            without: empty(),
-        };
-        Self {
-            slots: std::array::from_fn(slot),
-            current: 0,
-            ends: Time::ZERO + SLOT,
-        }
+        let slot = |_| Slot { own: empty(), approximated: empty(), without: empty() };
+        Self { slots: std::array::from_fn(slot), current: 0, ends: Time::ZERO + SLOT }
     }
 
     /// A query was answered with a prediction of its own, or not at all by its deadline.
@@ -135,15 +127,12 @@ impl Slot {
         // One that was never used has no memory of its own yet, which writing zeros to it would
         // change.
         let used = [&mut self.own, &mut self.approximated, &mut self.without].into_iter();
-        used.filter(|histogram| !histogram.is_empty())
-            .for_each(Histogram::reset);
+        used.filter(|histogram| !histogram.is_empty()).for_each(Histogram::reset);
     }
 }
 
 pub(crate) fn record(histogram: &mut Histogram<u32>, took: Duration) {
-    let micros = u64::try_from(took.as_micros())
-        .unwrap_or(u64::MAX)
-        .clamp(1, CEILING_US);
+    let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).clamp(1, CEILING_US);
     histogram.saturating_record(micros);
 }
 
@@ -156,12 +145,7 @@ fn add(sum: &mut Histogram<u32>, parts: [&Histogram<u32>; 2]) {
 
 fn percentiles(histogram: &Histogram<u32>) -> Percentiles {
     let at = |quantile| Duration::from_micros(histogram.value_at_quantile(quantile));
-    Percentiles {
-        count: histogram.len(),
-        p50: at(0.5),
-        p99: at(0.99),
-        p999: at(0.999),
-    }
+    Percentiles { count: histogram.len(), p50: at(0.5), p99: at(0.99), p999: at(0.999) }
 }
 
 /// Two significant digits: no use of it needs more, and it stays at 22 KiB.
@@ -195,14 +179,8 @@ mod tests {
         (0..10).for_each(|_| window.without(now + ms(300), ms(300)));
         let view = window.view(now + ms(300));
         let without = view.without;
-        assert_eq!(
-            (view.answered.count, view.approximated, without.count),
-            (1000, 10, 1000)
-        );
-        assert!(
-            close(view.answered.p50, ms(5)) && close(without.p50, ms(5)),
-            "{view:?}"
-        );
+        assert_eq!((view.answered.count, view.approximated, without.count), (1000, 10, 1000));
+        assert!(close(view.answered.p50, ms(5)) && close(without.p50, ms(5)), "{view:?}");
         assert!(close(view.answered.p999, ms(20)), "{view:?}");
         assert!(close(without.p999, ms(300)), "{view:?}");
     }
@@ -214,14 +192,7 @@ mod tests {
         window.approximated(Time::ZERO, ms(900));
         window.own(Time::ZERO + SLOT, ms(10));
         let before = window.view(Time::ZERO + (LatencyView::WINDOW - ms(1)));
-        assert_eq!(
-            (
-                before.answered.count,
-                before.approximated,
-                before.without.count
-            ),
-            (3, 1, 2)
-        );
+        assert_eq!((before.answered.count, before.approximated, before.without.count), (3, 1, 2));
         let after = window.view(Time::ZERO + LatencyView::WINDOW);
         assert_eq!((after.answered.count, after.approximated), (1, 0));
         assert!(after.without.count == 1 && close(after.without.p999, ms(10)));

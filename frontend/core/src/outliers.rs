@@ -45,10 +45,7 @@ const CONFIRM_SHARES: usize = 8;
 impl OutlierConfig {
     fn ejected_until(&self, now: Time, record: &Record) -> Time {
         let times = record.ejections.saturating_add(1);
-        now + self
-            .ejected_for
-            .saturating_mul(times)
-            .min(self.ejected_for_at_most)
+        now + self.ejected_for.saturating_mul(times).min(self.ejected_for_at_most)
     }
 }
 
@@ -87,10 +84,7 @@ pub(crate) struct Outliers {
 
 impl Outliers {
     pub(crate) fn new(config: OutlierConfig) -> Self {
-        Self {
-            config,
-            records: FxHashMap::default(),
-        }
+        Self { config, records: FxHashMap::default() }
     }
 
     /// Limit of instances of a pool of `instances` that may be ejected at the same time.
@@ -154,9 +148,7 @@ impl Outliers {
     /// something about the input.
     pub(crate) fn is_credible(&self, instance: InstanceId) -> bool {
         let most = self.config.consecutive.max(1);
-        self.records
-            .get(&instance)
-            .is_none_or(|record| record.unproven.0 < most)
+        self.records.get(&instance).is_none_or(|record| record.unproven.0 < most)
     }
 
     /// Returns whether a query of `domain` that `instance` failed may be sent to another one from
@@ -171,10 +163,7 @@ impl Outliers {
             return false;
         }
         let record = self.records.entry(instance).or_default();
-        let Some(at) = record
-            .confirm_at
-            .get_mut(domain.0 as usize % CONFIRM_SHARES)
-        else {
+        let Some(at) = record.confirm_at.get_mut(domain.0 as usize % CONFIRM_SHARES) else {
             return false;
         };
         let allowed = now >= *at;
@@ -202,12 +191,7 @@ impl Outliers {
         let record = self.records.entry(instance).or_default();
         let ejections = record.ejections.saturating_add(1);
         let confirm_at = record.confirm_at;
-        *record = Record {
-            ejections,
-            on_probation: true,
-            confirm_at,
-            ..Record::default()
-        };
+        *record = Record { ejections, on_probation: true, confirm_at, ..Record::default() };
     }
 }
 
@@ -217,10 +201,7 @@ mod tests {
     use crate::PoolId;
     use proptest::prelude::*;
 
-    const INSTANCE: InstanceId = InstanceId {
-        pool: PoolId::DEPLOYED,
-        index: 0,
-    };
+    const INSTANCE: InstanceId = InstanceId { pool: PoolId::DEPLOYED, index: 0 };
     const SECOND: Duration = Duration::from_secs(1);
 
     /// For how many seconds each of these ends ejects: `x` for a failure, `.` for a success, `b`
@@ -248,28 +229,16 @@ mod tests {
     fn failures_in_a_row_eject_and_each_time_for_longer() {
         assert_eq!(ejections("xxxx.xxxxx").iter().flatten().count(), 1);
         assert_eq!(ejections("xxxxx")[4], Some(5));
-        assert_eq!(
-            ejections("xxxxxx")[5],
-            Some(10),
-            "one failure on probation is enough"
-        );
+        assert_eq!(ejections("xxxxxx")[5], Some(10), "one failure on probation is enough");
         assert_eq!(ejections("xxxxx.xxxx")[9], None, "a success ends probation");
         assert_eq!(
             ejections("xxxxx.xxxxx")[10],
             Some(10),
             "a few successes do not shorten the next ejection"
         );
-        assert_eq!(
-            ejections(&"x".repeat(30))[29],
-            Some(60),
-            "never longer than that"
-        );
+        assert_eq!(ejections(&"x".repeat(30))[29], Some(60), "never longer than that");
         let redeemed = format!("xxxxx{}xxxxx", ".".repeat(40));
-        assert_eq!(
-            ejections(&redeemed)[49],
-            Some(5),
-            "old failures are forgotten"
-        );
+        assert_eq!(ejections(&redeemed)[49], Some(5), "old failures are forgotten");
     }
 
     #[test]

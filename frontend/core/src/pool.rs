@@ -52,14 +52,7 @@ struct Instance {
 
 impl Instance {
     fn new(up: bool, idle_since: u64) -> Self {
-        Self {
-            in_flight: 0,
-            up,
-            ejected: false,
-            leaving: false,
-            idle_since,
-            latency: None,
-        }
+        Self { in_flight: 0, up, ejected: false, leaving: false, idle_since, latency: None }
     }
 
     fn serves(&self) -> bool {
@@ -173,10 +166,7 @@ impl Pool {
 
     /// Instances that are ejected.
     pub fn ejected(&self) -> usize {
-        self.instances
-            .values()
-            .filter(|instance| instance.ejected)
-            .count()
+        self.instances.values().filter(|instance| instance.ejected).count()
     }
 
     /// Instances that are up and not ejected.
@@ -191,10 +181,7 @@ impl Pool {
 
     /// Returns whether an instance other than this one is up.
     pub(crate) fn has_other_up(&self, instance: InstanceId) -> bool {
-        let is_up = self
-            .instances
-            .get(&instance.index)
-            .is_some_and(Instance::serves);
+        let is_up = self.instances.get(&instance.index).is_some_and(Instance::serves);
         self.up > usize::from(is_up)
     }
 
@@ -205,9 +192,7 @@ impl Pool {
 
     /// Requests in flight at `instance`.
     pub fn in_flight(&self, instance: InstanceId) -> u32 {
-        self.instances
-            .get(&instance.index)
-            .map_or(0, |instance| instance.in_flight)
+        self.instances.get(&instance.index).map_or(0, |instance| instance.in_flight)
     }
 
     /// Requests that an instance is sent at the same time.
@@ -242,8 +227,7 @@ impl Pool {
         let index = self.next_index;
         self.next_index = self.next_index.saturating_add(1);
         self.releases += 1;
-        self.instances
-            .insert(index, Instance::new(false, self.releases));
+        self.instances.insert(index, Instance::new(false, self.releases));
         self.id_of(index)
     }
 
@@ -316,11 +300,7 @@ impl Pool {
             return Submitted::Full;
         }
         let ticket = self.ticket();
-        self.copies.push_back(WaitingCopy {
-            ticket,
-            job,
-            yields: kind == Aside::Parity,
-        });
+        self.copies.push_back(WaitingCopy { ticket, job, yields: kind == Aside::Parity });
         Submitted::Queued
     }
 
@@ -339,8 +319,7 @@ impl Pool {
         self.withdrawn.insert(job);
         if self.withdrawn.len() > 32 && self.withdrawn.len() * 2 > self.queue.len() {
             let withdrawn = std::mem::take(&mut self.withdrawn);
-            self.queue
-                .retain(|waiting| !withdrawn.contains(&waiting.job));
+            self.queue.retain(|waiting| !withdrawn.contains(&waiting.job));
         }
     }
 
@@ -383,9 +362,7 @@ impl Pool {
     }
 
     pub(crate) fn is_ejected(&self, instance: InstanceId) -> bool {
-        self.instances
-            .get(&instance.index)
-            .is_some_and(|state| state.ejected)
+        self.instances.get(&instance.index).is_some_and(|state| state.ejected)
     }
 
     /// Sets a flag of an instance's, unless it leaves. Returns whether that was a change.
@@ -395,10 +372,7 @@ impl Pool {
         flag: impl Fn(&mut Instance) -> &mut bool,
         to: bool,
     ) -> bool {
-        let Some(state) = self
-            .instances
-            .get_mut(&instance.index)
-            .filter(|state| !state.leaving)
+        let Some(state) = self.instances.get_mut(&instance.index).filter(|state| !state.leaving)
         else {
             return false;
         };

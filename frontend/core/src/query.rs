@@ -75,11 +75,7 @@ impl<I> Query<I> {
 
     /// When an approximation is given, late or not, so that it still comes before the deadline.
     pub(crate) fn last_call(&self) -> Time {
-        Time::from_nanos(
-            self.deadline
-                .as_nanos()
-                .saturating_sub(DECODE_MARGIN.as_nanos() as u64),
-        )
+        Time::from_nanos(self.deadline.as_nanos().saturating_sub(DECODE_MARGIN.as_nanos() as u64))
     }
 }
 

@@ -41,11 +41,7 @@ pub struct QueueLimitConfig {
 
 impl Default for QueueLimitConfig {
     fn default() -> Self {
-        Self {
-            wait_share: 0.5,
-            min: 2,
-            interval: Duration::from_millis(30),
-        }
+        Self { wait_share: 0.5, min: 2, interval: Duration::from_millis(30) }
     }
 }
 
@@ -138,8 +134,7 @@ impl QueueLimit {
 
     /// Returns true if queries have been refused a moment ago: no time for redundant work.
     pub fn is_overloaded(&self, now: Time) -> bool {
-        self.refused
-            .is_some_and(|refused| now.since(refused) < OVERLOAD)
+        self.refused.is_some_and(|refused| now.since(refused) < OVERLOAD)
     }
 
     /// An instance took `service` to answer.

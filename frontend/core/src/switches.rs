@@ -24,9 +24,6 @@ pub struct Switches {
 
 impl Default for Switches {
     fn default() -> Self {
-        Self {
-            redundancy: true,
-            hold_back: None,
-        }
+        Self { redundancy: true, hold_back: None }
     }
 }

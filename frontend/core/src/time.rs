@@ -38,9 +38,6 @@ impl std::ops::Add<Duration> for Time {
     type Output = Self;
 
     fn add(self, delay: Duration) -> Self {
-        Self(
-            self.0
-                .saturating_add(u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX)),
-        )
+        Self(self.0.saturating_add(u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX)))
     }
 }

@@ -18,11 +18,7 @@ const NOT_FINITE: Option<FailureKind> = Some(FailureKind::InvalidOutput);
 /// Failures held against each instance of a pool.
 fn blamed(harness: &Harness, pool: u8) -> Vec<u32> {
     let views = harness.engine.instances(harness.now, 100);
-    views
-        .iter()
-        .filter(|view| view.id.pool.0 == pool)
-        .map(|view| view.failed.0)
-        .collect()
+    views.iter().filter(|view| view.id.pool.0 == pool).map(|view| view.failed.0).collect()
 }
 
 /// A query that every instance fails; its attempts.
@@ -107,10 +103,7 @@ fn two_instances_that_answer_nothing_well_are_ejected_by_what_the_others_answer(
     }
     assert_eq!(most_ejected, 2);
     let views = harness.engine.instances(harness.now, 4);
-    assert!(
-        views[2..].iter().all(|view| view.ejections == 0),
-        "{views:?}"
-    );
+    assert!(views[2..].iter().all(|view| view.ejections == 0), "{views:?}");
 }
 
 #[test]
@@ -161,17 +154,14 @@ fn a_copy_is_evidence_as_a_retry_is() {
 /// The instance of the parity query.
 fn parity_at(harness: &Harness) -> InstanceId {
     let mut sent = harness.sent.iter();
-    sent.find(|sent| sent.input.number.is_none())
-        .unwrap()
-        .instance
+    sent.find(|sent| sent.input.number.is_none()).unwrap().instance
 }
 
 #[test]
 fn a_parity_query_is_sent_to_another_instance_and_blames_by_the_same_evidence() {
-    for (config, pool) in [
-        (coded_config(2, 1), PoolId(1)),
-        (unmodified_config(2, 1), PoolId::DEPLOYED),
-    ] {
+    for (config, pool) in
+        [(coded_config(2, 1), PoolId(1)), (unmodified_config(2, 1), PoolId::DEPLOYED)]
+    {
         for (fails_again, failures) in [(true, 0), (false, 1)] {
             let mut harness = Harness::coded(4, 1, config.clone());
             harness.pair();
@@ -179,10 +169,7 @@ fn a_parity_query_is_sent_to_another_instance_and_blames_by_the_same_evidence() 
             let first = parity_at(&harness);
             harness.complete_parity(NOT_FINITE);
             let second = parity_at(&harness);
-            assert!(
-                first != second && second.pool == pool,
-                "{first:?}, {second:?}"
-            );
+            assert!(first != second && second.pool == pool, "{first:?}, {second:?}");
             harness.complete_parity(NOT_FINITE.filter(|_| fails_again));
             assert_eq!(blamed(&harness, pool.0).iter().sum::<u32>(), failures);
         }

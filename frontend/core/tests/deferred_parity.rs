@@ -17,11 +17,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const MS: Duration = Duration::from_millis(1);
 
 fn deferring(k: usize, r: usize) -> CodedConfig {
-    CodedConfig {
-        send_parity: SendParity::InTime,
-        audit_every: 0,
-        ..coded_config(k, r)
-    }
+    CodedConfig { send_parity: SendParity::InTime, audit_every: 0, ..coded_config(k, r) }
 }
 
 /// Its parity queries have always taken 2 ms, so that they have to go some 4 ms before a

@@ -56,10 +56,7 @@ fn instance_that_joins_gets_requests_once_it_is_up() {
 
 #[test]
 fn class_with_coding_avoids_instances_of_its_groups_members() {
-    let strategies = vec![
-        StrategyConfig::None,
-        StrategyConfig::Coded(coded_config(2, 1)),
-    ];
+    let strategies = vec![StrategyConfig::None, StrategyConfig::Coded(coded_config(2, 1))];
     let mut harness = Harness::build(core_config(2, 4, 1), strategies);
     let mut place = |class: u8, key: u64| {
         let number = harness.arrive_in(ClassId(class), key, true, SECOND);

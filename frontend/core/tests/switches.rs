@@ -83,10 +83,7 @@ fn a_hold_back_that_is_put_in_its_place_is_for_queries_that_come_then() {
     harness.expect(before[1], Fate::Reconstructed);
     assert_eq!(harness.engine.stats().hold_back_us, 5_000);
     harness.switch(true, None);
-    assert_eq!(
-        u128::from(harness.engine.stats().hold_back_us),
-        HOLD_BACK.as_micros()
-    );
+    assert_eq!(u128::from(harness.engine.stats().hold_back_us), HOLD_BACK.as_micros());
 }
 
 /// Two queries, of which the second is reconstructed when it is late.
@@ -115,16 +112,10 @@ fn latency_without_approximations_is_that_of_the_late_truth() {
     harness.complete_client(slow, None);
     let view = harness.engine.latency(harness.now);
     let without = view.without;
-    assert_eq!(
-        (view.answered.count, view.approximated, without.count),
-        (2, 1, 2)
-    );
+    assert_eq!((view.answered.count, view.approximated, without.count), (2, 1, 2));
     assert!(close(view.answered.p999, HOLD_BACK + ms(2)), "{view:?}");
     assert!(close(without.p999, ms(300) + HOLD_BACK + ms(2)), "{view:?}");
-    assert!(
-        close(view.answered.p50, ms(2)) && close(without.p50, ms(2)),
-        "{view:?}"
-    );
+    assert!(close(view.answered.p50, ms(2)) && close(without.p50, ms(2)), "{view:?}");
 }
 
 #[test]
@@ -135,10 +126,7 @@ fn a_truth_that_never_comes_counts_with_the_deadline() {
     assert_eq!(harness.engine.latency(harness.now).without.count, 1);
     harness.advance(LATE_TRUTH_WAIT + ms(1));
     let without = harness.engine.latency(harness.now).without;
-    assert!(
-        without.count == 2 && close(without.p999, deadline),
-        "{without:?}"
-    );
+    assert!(without.count == 2 && close(without.p999, deadline), "{without:?}");
 }
 
 #[test]
@@ -158,9 +146,7 @@ fn groups_that_decoded_are_remembered_and_only_so_many() {
     assert_eq!(groups.len(), 16);
     let last = groups.last().unwrap();
     let members = last.members.iter();
-    let members: Vec<_> = members
-        .map(|member| (member.reconstructed, member.late))
-        .collect();
+    let members: Vec<_> = members.map(|member| (member.reconstructed, member.late)).collect();
     assert_eq!(members, [(false, false), (true, true)]);
     assert_eq!(last.closed, Some(harness.now));
     assert_eq!(last.parity, ["output"]);
@@ -182,15 +168,9 @@ fn instances_are_shown_as_they_are() {
         views.find(|view| view.id == instance(0, index)).unwrap()
     };
     assert_eq!(views.len(), 6, "both pools");
-    assert_eq!(
-        (view(at).state, view(at).in_flight, view(at).oldest),
-        (InstanceState::Up, 0, None)
-    );
+    assert_eq!((view(at).state, view(at).in_flight, view(at).oldest), (InstanceState::Up, 0, None));
     assert_eq!((view(at).latency, view(at).failed), (Some(ms(7)), (0, 1)));
-    assert_eq!(
-        (view(other).state, view(other).in_flight),
-        (InstanceState::Leaving, 1)
-    );
+    assert_eq!((view(other).state, view(other).in_flight), (InstanceState::Leaving, 1));
     assert_eq!(view(other).oldest, Some(ms(7)));
     assert_eq!(view(3).state, InstanceState::Down);
     assert_eq!(
@@ -209,10 +189,7 @@ fn groups_in_memory_are_shown_up_to_a_limit() {
     harness.query();
     let mut groups = harness.engine.groups(100);
     groups.sort_by_key(|group| group.members.len());
-    let shown: Vec<_> = groups
-        .iter()
-        .map(|group| (group.sealed, group.members.len()))
-        .collect();
+    let shown: Vec<_> = groups.iter().map(|group| (group.sealed, group.members.len())).collect();
     assert_eq!(shown, [(false, 1), (true, 2)]);
     assert_eq!(harness.engine.groups(1).len(), 1);
 }

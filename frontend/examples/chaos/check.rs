@@ -171,9 +171,7 @@ pub fn judge(
 fn in_time(question: &Question, answer: &Answer, now: Circumstances) -> Result<(), Violation> {
     let (took, deadline) = (answer.took, question.deadline);
     let limit = deadline + GRACE;
-    let was_missing = answer
-        .missing_at
-        .is_some_and(|missing_at| missing_at >= limit);
+    let was_missing = answer.missing_at.is_some_and(|missing_at| missing_at >= limit);
     if was_missing && took > limit + now.delay && !now.stalled {
         let said = format!(
             "answered after {took:?}, the deadline was {deadline:?}; the client was scheduled up \
@@ -238,10 +236,7 @@ fn provenance(
     response: &InferResponse,
 ) -> Result<Verdict, Violation> {
     let inconsistent = |said: String| Err(("provenance", said));
-    let said = response
-        .parameters
-        .get("provenance")
-        .and_then(Value::as_str);
+    let said = response.parameters.get("provenance").and_then(Value::as_str);
     let said = said.unwrap_or_default();
     let header = answer.header("parapet-provenance");
     if header != Some(said) {
@@ -252,10 +247,7 @@ fn provenance(
         return inconsistent(format!("{said:?}"));
     };
     let own = matches!(verdict, Verdict::Exact | Verdict::Hedged);
-    let confidence = response
-        .parameters
-        .get("confidence")
-        .and_then(Value::as_f64);
+    let confidence = response.parameters.get("confidence").and_then(Value::as_f64);
     let confidence = confidence.unwrap_or(f64::NAN);
     if !(0.0..=1.0).contains(&confidence) || (own && confidence < 1.0) {
         return inconsistent(format!("{said} with a confidence of {confidence}"));

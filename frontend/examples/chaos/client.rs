@@ -99,11 +99,7 @@ impl Client {
     fn put(&mut self, expected: Expected, key: Option<usize>) -> Put {
         let random = &mut self.random;
         self.asked += 1;
-        let rows = if random.random_bool(0.8) {
-            1
-        } else {
-            random.random_range(2..=3)
-        };
+        let rows = if random.random_bool(0.8) { 1 } else { random.random_range(2..=3) };
         let sample = |random: &mut ChaCha8Rng| match expected {
             Expected::Overflow => 3e38,
             _ => f32::from(random.random_range(-500_i16..=500)),
@@ -131,11 +127,7 @@ impl Client {
         if random.random_bool(0.5) {
             request.ask_binary_outputs();
         }
-        let mut encoding = if random.random_bool(0.5) {
-            Encoding::Binary
-        } else {
-            Encoding::Json
-        };
+        let mut encoding = if random.random_bool(0.5) { Encoding::Binary } else { Encoding::Json };
         let mut sent = samples.clone();
         if expected == Expected::BadRequest {
             // Numbers that are none, and a column too few.
@@ -148,13 +140,9 @@ impl Client {
             }
         }
         let shape = vec![rows, sent.len() / rows];
-        request
-            .inputs
-            .extend(Tensor::from_f32("input", shape, &sent));
-        let encoded = encode_request(&request, encoding).unwrap_or(Encoded {
-            body: bytes::Bytes::new(),
-            header_length: None,
-        });
+        request.inputs.extend(Tensor::from_f32("input", shape, &sent));
+        let encoded = encode_request(&request, encoding)
+            .unwrap_or(Encoded { body: bytes::Bytes::new(), header_length: None });
         let gives_up = random.random_bool(0.03);
         let gives_up = gives_up.then(|| Duration::from_millis(random.random_range(0..40)));
         let question = Question {
@@ -166,12 +154,7 @@ impl Client {
             deadline,
             expected,
         };
-        Put {
-            question,
-            encoded,
-            key,
-            gives_up,
-        }
+        Put { question, encoded, key, gives_up }
     }
 
     /// The frontend that the next request goes to: mostly the client's own.
@@ -183,12 +166,7 @@ impl Client {
     async fn ask(&mut self, put: Put, calm: bool) -> Result<(), Violation> {
         let frontend = self.frontend();
         let mut reader = self.connected(&frontend).await?;
-        let Put {
-            question,
-            encoded,
-            key,
-            gives_up,
-        } = put;
+        let Put { question, encoded, key, gives_up } = put;
         let unanswered = |asked: Instant, reason: String| {
             if self.shared.clock.stalled_since(asked) {
                 self.shared.record.noted.lock().excused += 1;
@@ -231,13 +209,8 @@ impl Client {
         let status = message.status().unwrap_or_default();
         let closes = message.header("connection") == Some("close");
         let missing_at = missing_at.map(|looked| looked - sent);
-        let answer = Answer {
-            status,
-            headers: message.headers,
-            body: message.body,
-            took,
-            missing_at,
-        };
+        let answer =
+            Answer { status, headers: message.headers, body: message.body, took, missing_at };
         let verdict = judge(&question, &answer, now).map_err(|(invariant, said)| {
             let (id, name) = (&question.id, &frontend.name);
             (invariant, format!("{id} at {name}: {said} {question:?}"))

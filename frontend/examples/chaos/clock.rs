@@ -80,10 +80,7 @@ impl Clock {
         let stalls = self.stalls.lock();
         let late = stalls.late.iter().rev();
         let recent = late.take_while(|(end, _)| *end >= start);
-        recent
-            .map(|(_, passed)| *passed - TICK)
-            .max()
-            .unwrap_or_default()
+        recent.map(|(_, passed)| *passed - TICK).max().unwrap_or_default()
     }
 
     /// For how long in all, and at most.

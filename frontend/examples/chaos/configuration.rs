@@ -32,12 +32,7 @@ const DATA: &str = "127.0.0.1:0";
 
 /// Strategies of the class without a name, one of which is served at a time.
 const VARIANTS: [(&str, EncoderKind, usize, &str); 6] = [
-    (
-        "coded",
-        EncoderKind::Sum,
-        2,
-        "hold_back = { fixed_ms = 25 }\naudit_every = 5\n",
-    ),
+    ("coded", EncoderKind::Sum, 2, "hold_back = { fixed_ms = 25 }\naudit_every = 5\n"),
     (
         "coded",
         EncoderKind::Sum,
@@ -90,9 +85,7 @@ impl Topology {
     /// port, so that two processes of one place never want the same.
     pub fn toml(&self, admin: SocketAddr, variant: usize) -> String {
         let (kind, encoder, k, settings) = VARIANTS[variant % COUNT];
-        let parity = PARITY
-            .iter()
-            .find(|(of, size, _)| (*of, *size) == (encoder, k));
+        let parity = PARITY.iter().find(|(of, size, _)| (*of, *size) == (encoder, k));
         let parity = parity.map_or("", |(.., name)| name);
         let instances: Vec<String> = self.instances.iter().map(ToString::to_string).collect();
         let (replicas, parity_pool) = instances.split_at(REPLICAS);

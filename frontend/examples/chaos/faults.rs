@@ -49,10 +49,7 @@ impl FaultyInstances {
         for number in 0..REPLICAS + PARITY {
             let models = if number < REPLICAS { DEPLOYED } else { &parity };
             let mut command = Command::new(programs.join("parapet-instance"));
-            command
-                .arg("--repository")
-                .arg(repository)
-                .args(["--model", models]);
+            command.arg("--repository").arg(repository).args(["--model", models]);
             command.arg("--fault-profile").arg(&profile);
             command.args(["--fault-instance", &number.to_string()]);
             let instance = Instance::start(command, number as u8, folder).await?;
@@ -61,11 +58,7 @@ impl FaultyInstances {
                 let started = Relay::start(address, seed.wrapping_add(number as u64)).await?;
                 (address, relay) = (started.address, Some(started));
             }
-            instances.push(Faulty {
-                instance: Mutex::new(instance),
-                relay,
-                address,
-            });
+            instances.push(Faulty { instance: Mutex::new(instance), relay, address });
         }
         Ok(Self(instances))
     }

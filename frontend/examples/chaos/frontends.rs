@@ -161,10 +161,7 @@ impl Frontends {
             child: tokio::sync::Mutex::new(child),
             started: Instant::now(),
             stopping: AtomicBool::new(false),
-            seen: Mutex::new(Seen {
-                configurations: 1,
-                ..Seen::default()
-            }),
+            seen: Mutex::new(Seen { configurations: 1, ..Seen::default() }),
         });
         let end = Instant::now() + LIMIT;
         while frontend.ask("GET", "/v2/health/ready").await?.status() != Some(200) {
@@ -215,10 +212,7 @@ impl Frontend {
         let status = tokio::time::timeout(LIMIT, child.wait()).await;
         let status = status.with_context(|| format!("{} does not stop", self.name))?;
         let status = status.with_context(|| format!("{}: its end", self.name))?;
-        let (took, most) = (
-            asked.elapsed(),
-            DRAIN_DELAY + DRAIN_GRACE + Duration::from_secs(1),
-        );
+        let (took, most) = (asked.elapsed(), DRAIN_DELAY + DRAIN_GRACE + Duration::from_secs(1));
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let stopped = log.lines().rev().find(|line| line.contains("stopped"));
         let stopped = stopped.unwrap_or_default();

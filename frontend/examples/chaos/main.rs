@@ -90,11 +90,7 @@ async fn main() -> ExitCode {
         eprintln!("error: {error:#}");
         false
     });
-    if sound {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Shared by clients, faults and those who watch.
@@ -145,11 +141,7 @@ async fn run(cli: &Cli) -> Result<bool> {
     let line = format!("cargo xtask chaos serving --seconds {seconds} --seed {seed}");
     let text = noted.text(&line, ran, run.clock.stalls());
     println!("{text}");
-    if let Some(path) = cli
-        .results
-        .as_ref()
-        .filter(|_| finished && *seconds >= WORTH_WRITING)
-    {
+    if let Some(path) = cli.results.as_ref().filter(|_| finished && *seconds >= WORTH_WRITING) {
         fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(finished && noted.violated == 0)

@@ -46,10 +46,7 @@ impl Metrics {
                     .iter()
                     .all(|(label, value)| series.contains(&format!("{label}=\"{value}\"")))
         };
-        let all = self
-            .0
-            .iter()
-            .map(|(series, value)| (series.as_str(), *value));
+        let all = self.0.iter().map(|(series, value)| (series.as_str(), *value));
         all.filter(move |(series, _)| is_meant(series))
     }
 
@@ -76,10 +73,7 @@ pub fn at_any_time(metrics: &Metrics) -> Vec<Violation> {
         let said = "reconstructions of a linear model were not what it said itself";
         found.push(("CG-6", format!("{disagree} {said}")));
     }
-    for name in [
-        "parapet_queries_in_flight",
-        "parapet_coding_groups_in_flight",
-    ] {
+    for name in ["parapet_queries_in_flight", "parapet_coding_groups_in_flight"] {
         let held = metrics.sum(name, &[]);
         // One that retires has its own beside its successor's.
         if held > 2.0 * MAX_IN_FLIGHT as f64 {
@@ -165,19 +159,12 @@ mod tests {
 
     fn seen() -> Seen {
         let answers = BTreeMap::from([(Verdict::Exact, 9), (Verdict::Reconstructed, 2)]);
-        Seen {
-            answers,
-            abandoned: 1,
-            sent: 12,
-            configurations: 1,
-        }
+        Seen { answers, abandoned: 1, sent: 12, configurations: 1 }
     }
 
     fn found(change: impl Fn(String) -> String) -> Vec<&'static str> {
         let metrics = Metrics::parse(&change(SCRAPE.to_owned()));
-        let found = at_any_time(&metrics)
-            .into_iter()
-            .chain(at_rest(&metrics, &seen()));
+        let found = at_any_time(&metrics).into_iter().chain(at_rest(&metrics, &seen()));
         found.map(|(invariant, _)| invariant).collect()
     }
 
@@ -213,8 +200,7 @@ mod tests {
     #[test]
     fn more_redundant_requests_than_the_budget_are_seen() {
         let found = found(|text| {
-            text.replace("issued\"} 5", "issued\"} 100")
-                .replace("wasted\"} 3", "wasted\"} 98")
+            text.replace("issued\"} 5", "issued\"} 100").replace("wasted\"} 3", "wasted\"} 98")
         });
         assert_eq!(found, ["CG-7"]);
     }

@@ -47,10 +47,7 @@ pub fn truth(of: Of, samples: &[f32]) -> Vec<f32> {
     let rows = samples.chunks(INPUTS);
     rows.flat_map(|row| {
         (0..OUTPUTS).map(move |output| {
-            row.iter()
-                .enumerate()
-                .map(|(input, value)| weight(of, output, input) * value)
-                .sum()
+            row.iter().enumerate().map(|(input, value)| weight(of, output, input) * value).sum()
         })
     })
     .collect()
@@ -68,9 +65,7 @@ pub fn write_repository(root: &Path) -> Result<()> {
 }
 
 fn write(root: &Path, name: &str, of: Of, code: Option<CodeMetadata>) -> Result<()> {
-    let slots = code
-        .as_ref()
-        .filter(|code| code.spec.encoder == EncoderKind::Stack);
+    let slots = code.as_ref().filter(|code| code.spec.encoder == EncoderKind::Stack);
     let slots = slots.map(|code| code.spec.k);
     let shape = |len| slots.into_iter().chain([len]).collect::<Vec<_>>();
     let tensor = |name: &str, len| TensorSpec {

@@ -61,9 +61,7 @@ impl Record {
     }
 
     pub fn violated_all(&self, violations: impl IntoIterator<Item = Violation>) {
-        violations
-            .into_iter()
-            .for_each(|violation| self.violated(violation));
+        violations.into_iter().for_each(|violation| self.violated(violation));
     }
 
     pub fn answered(
@@ -132,10 +130,7 @@ fn is_of_replica(fault: &Fault) -> bool {
 
 impl Noted {
     fn count(&self, is_meant: impl Fn(Verdict) -> bool) -> u64 {
-        let meant = self
-            .answers
-            .iter()
-            .filter(|((_, verdict), _)| is_meant(*verdict));
+        let meant = self.answers.iter().filter(|((_, verdict), _)| is_meant(*verdict));
         meant.map(|(_, times)| times.count).sum()
     }
 
@@ -148,16 +143,10 @@ impl Noted {
 
     /// Percentage of answers of each of these kinds that there were.
     fn shares(&self, kinds: &[Verdict]) -> String {
-        let occurred = kinds
-            .iter()
-            .filter(|kind| self.count(|verdict| verdict == **kind) > 0);
+        let occurred = kinds.iter().filter(|kind| self.count(|verdict| verdict == **kind) > 0);
         let shares = occurred.map(|kind| format!("{} {}", kind.outcome(), self.share(&[*kind])));
         let shares = shares.collect::<Vec<_>>().join(", ");
-        if shares.is_empty() {
-            "none".to_owned()
-        } else {
-            shares
-        }
+        if shares.is_empty() { "none".to_owned() } else { shares }
     }
 
     pub fn text(&self, line: &str, ran: Duration, stood_still: (Duration, Duration)) -> String {
@@ -211,10 +200,7 @@ impl Noted {
             text += &format!("{outcome} {} ({ms:.0})", times.count);
             last = class;
         }
-        let done = self
-            .done
-            .iter()
-            .map(|(kind, times)| format!("{times} {kind}"));
+        let done = self.done.iter().map(|(kind, times)| format!("{times} {kind}"));
         let done = done.collect::<Vec<_>>().join(", ");
         text += &format!("\n\nFaults: {done}.\n");
         if !self.violations.is_empty() {
@@ -233,10 +219,7 @@ mod tests {
 
     #[test]
     fn report_says_the_share_of_each_kind_of_answer() {
-        let times = |count| Times {
-            count,
-            longest: Duration::from_millis(10),
-        };
+        let times = |count| Times { count, longest: Duration::from_millis(10) };
         let answers = [
             (("default", Verdict::Exact), times(700)),
             (("plain", Verdict::Exact), times(100)),
@@ -245,10 +228,7 @@ mod tests {
             (("plain", Verdict::DeadlineExceeded), times(10)),
             (("default", Verdict::Refused), times(20)),
         ];
-        let noted = Noted {
-            answers: answers.into(),
-            ..Noted::default()
-        };
+        let noted = Noted { answers: answers.into(), ..Noted::default() };
         let still = (Duration::ZERO, Duration::ZERO);
         let text = noted.text("chaos", Duration::from_secs(1), still);
         let shares = [

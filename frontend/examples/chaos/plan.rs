@@ -163,11 +163,7 @@ pub fn draw(seed: u64, length: Duration, variants: usize) -> Vec<Planned> {
             if at >= last {
                 return planned;
             }
-            planned.push(Planned {
-                at,
-                lasts: lasts.min(last - at),
-                fault,
-            });
+            planned.push(Planned { at, lasts: lasts.min(last - at), fault });
             at += Duration::from_millis(random.random_range(300..2_500));
         }
     }
@@ -220,11 +216,7 @@ mod tests {
         let kinds: BTreeSet<String> = planned.iter().map(|planned| planned.fault.kind()).collect();
         assert_eq!(kinds.len(), 9 + Spoil::ALL.len(), "{kinds:?}");
         let last = Duration::from_secs(90) - CALM;
-        assert!(
-            planned
-                .iter()
-                .all(|planned| planned.at + planned.lasts <= last)
-        );
+        assert!(planned.iter().all(|planned| planned.at + planned.lasts <= last));
         assert!(draw(1, CALM, 4).is_empty());
     }
 }

@@ -28,10 +28,7 @@ pub async fn start(command: &mut Command, log: &Path) -> Result<(Child, SocketAd
     let file = File::options().create(true).append(true).open(log);
     let file = file.with_context(|| format!("cannot write {}", log.display()))?;
     command.env("NO_COLOR", "1").stdin(Stdio::null());
-    command
-        .stdout(Stdio::piped())
-        .stderr(file)
-        .kill_on_drop(true);
+    command.stdout(Stdio::piped()).stderr(file).kill_on_drop(true);
     let program = command.as_std().get_program().display().to_string();
     let child = command.spawn();
     let mut child = child.with_context(|| format!("cannot start {program}"))?;

@@ -68,11 +68,7 @@ impl Relay {
                 }
             }
         });
-        Ok(Self {
-            address,
-            shared,
-            _tasks: tasks,
-        })
+        Ok(Self { address, shared, _tasks: tasks })
     }
 
     pub fn spoil(&self, spoiling: Spoiling) {
@@ -104,8 +100,7 @@ impl Shared {
                 None => client.stream.write_all(&answer.bytes()).await?,
                 Some(spoil) => {
                     self.spoilt.fetch_add(1, Ordering::Relaxed);
-                    self.spoilt_answer(spoil, &mut client.stream, answer)
-                        .await?;
+                    self.spoilt_answer(spoil, &mut client.stream, answer).await?;
                 }
             }
         }

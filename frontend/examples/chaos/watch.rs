@@ -53,19 +53,13 @@ async fn look(
         instance.is_some_and(|instance| run.record.may_be_ejected(instance))
     };
     for name in ejected(&state).filter(|name| !is_to_blame(name)) {
-        found.push((
-            "blame",
-            format!("{}: {name} is healthy, and ejected", frontend.name),
-        ));
+        found.push(("blame", format!("{}: {name} is healthy, and ejected", frontend.name)));
     }
     let memory = frontend.memory_kb().unwrap_or_default();
     if frontend.started.elapsed() > WARM {
         let before = *warm.entry(frontend.name.clone()).or_insert(memory);
         if memory > before + MEMORY_KB {
-            found.push((
-                "bounds",
-                format!("{}: {before} KB, now {memory}", frontend.name),
-            ));
+            found.push(("bounds", format!("{}: {before} KB, now {memory}", frontend.name)));
         }
     }
     let mut noted = run.record.noted.lock();

@@ -35,10 +35,7 @@ impl Message {
 
     /// As it goes over the wire, but for the length, which is that of the body now.
     pub fn head(&self) -> String {
-        let kept = self
-            .headers
-            .iter()
-            .filter(|(name, _)| name != "content-length");
+        let kept = self.headers.iter().filter(|(name, _)| name != "content-length");
         let headers = kept.map(|(name, value)| format!("{name}: {value}\r\n"));
         let (headers, length) = (headers.collect::<String>(), self.body.len());
         format!("{}\r\n{headers}content-length: {length}\r\n\r\n", self.line)
@@ -64,10 +61,7 @@ pub struct Reader<S> {
 
 impl<S: AsyncRead + Unpin> Reader<S> {
     pub fn new(stream: S) -> Self {
-        Self {
-            stream,
-            buffer: BytesMut::new(),
-        }
+        Self { stream, buffer: BytesMut::new() }
     }
 
     /// Returns the number of bytes that belong to no message that was asked for.
@@ -94,11 +88,7 @@ impl<S: AsyncRead + Unpin> Reader<S> {
         let headers = lines.filter_map(|line| line.split_once(':'));
         let headers =
             headers.map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()));
-        let mut message = Message {
-            line,
-            headers: headers.collect(),
-            body: Bytes::new(),
-        };
+        let mut message = Message { line, headers: headers.collect(), body: Bytes::new() };
         let length = match message.header("content-length").map(str::parse) {
             None => 0,
             Some(Ok(length)) if length <= LONGEST => length,

@@ -47,11 +47,7 @@ pub(super) async fn authenticate(
 
 fn may_enter(app: &App, headers: &HeaderMap) -> Result<Operator, ServeError> {
     let serving = app.serving();
-    let keys = serving
-        .admin
-        .as_ref()
-        .map(|admin| &admin.keys[..])
-        .unwrap_or_default();
+    let keys = serving.admin.as_ref().map(|admin| &admin.keys[..]).unwrap_or_default();
     if keys.is_empty() {
         return match is_of_other_site(headers) || !is_for_this_machine(headers) {
             true => Err(ServeError::OtherSite),
@@ -136,11 +132,7 @@ mod tests {
             ("", false),
             (":80", false),
         ] {
-            assert_eq!(
-                is_for_this_machine(&headers(host, None)),
-                is_here,
-                "{host:?}"
-            );
+            assert_eq!(is_for_this_machine(&headers(host, None)), is_here, "{host:?}");
         }
         assert!(is_for_this_machine(&HeaderMap::new()));
     }

@@ -41,10 +41,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/debug/groups", get(groups))
         .route("/admin/reload", post(reload))
         .route("/live/state", get(state::state))
-        .route(
-            "/live/models/{model}/redundancy",
-            post(switches::redundancy),
-        )
+        .route("/live/models/{model}/redundancy", post(switches::redundancy))
         .route("/live/models/{model}/hold_back", post(switches::hold_back))
         .layer(from_fn_with_state(Arc::clone(&app), access::authenticate));
     Router::new()

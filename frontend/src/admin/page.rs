@@ -25,9 +25,7 @@ struct Document {
 }
 
 static DOCUMENT: LazyLock<Document> = LazyLock::new(|| Document {
-    html: FRAME
-        .replace("/* style */", STYLE)
-        .replace("/* script */", SCRIPT),
+    html: FRAME.replace("/* style */", STYLE).replace("/* script */", SCRIPT),
     policy: format!(
         "default-src 'none'; script-src '{}'; style-src '{}'; connect-src 'self'; base-uri \
             'none'; form-action 'none'; frame-ancestors 'none'",
@@ -76,10 +74,7 @@ mod tests {
         for tag in ["script", "style"] {
             let (_, after) = html.split_once(&format!("<{tag}>")).unwrap();
             let (between, _) = after.split_once(&format!("</{tag}>")).unwrap();
-            assert!(
-                policy.contains(&hash(between)),
-                "the {tag}'s hash is another"
-            );
+            assert!(policy.contains(&hash(between)), "the {tag}'s hash is another");
         }
     }
 }

@@ -129,11 +129,7 @@ fn classes(model: &ServedModel, now: &Snapshot) -> Value {
             },
         })
     };
-    labels
-        .zip(&now.outcomes)
-        .zip(&now.budgets)
-        .map(class)
-        .collect()
+    labels.zip(&now.outcomes).zip(&now.budgets).map(class).collect()
 }
 
 fn instance(

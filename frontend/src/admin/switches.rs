@@ -107,36 +107,21 @@ struct Log {
 impl Log {
     fn of(request: &Request) -> Self {
         let extensions = request.extensions();
-        Self {
-            operator: extensions.get().copied(),
-            peer: extensions.get().copied(),
-        }
+        Self { operator: extensions.get().copied(), peer: extensions.get().copied() }
     }
 
     fn write(&self, model: &ServedModel, switch: &str, to: &str) {
         let by = self.operator.map(tracing::field::display);
         let from = self.peer.map(|peer| tracing::field::display(peer.0));
-        tracing::warn!(
-            model = model.name(),
-            switch,
-            to,
-            by,
-            from,
-            "a switch was thrown"
-        );
+        tracing::warn!(model = model.name(), switch, to, by, from, "a switch was thrown");
     }
 }
 
 /// The body, which must say that it is JSON: a page of another site cannot send that
 /// without asking first.
 async fn read<T: DeserializeOwned>(request: Request) -> Result<T, ServeError> {
-    let kind = request
-        .headers()
-        .get(CONTENT_TYPE)
-        .and_then(|kind| kind.to_str().ok());
-    let kind = kind
-        .and_then(|kind| kind.split(';').next())
-        .unwrap_or_default();
+    let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default();
     if !kind.trim().eq_ignore_ascii_case("application/json") {
         return Err(input("send the header `Content-Type: application/json`"));
     }

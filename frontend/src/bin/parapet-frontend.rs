@@ -69,14 +69,9 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let config = FrontendConfig::load(&arguments.config)?;
     if arguments.check {
-        let names: Vec<&str> = (config.models.iter())
-            .map(|model| model.entry.name.as_str())
-            .collect();
-        println!(
-            "{}: all well: {}",
-            arguments.config.display(),
-            names.join(", ")
-        );
+        let names: Vec<&str> =
+            (config.models.iter()).map(|model| model.entry.name.as_str()).collect();
+        println!("{}: all well: {}", arguments.config.display(), names.join(", "));
         return Ok(());
     }
     log::start(config.server.log_format, LevelFilter::INFO);
@@ -110,25 +105,16 @@ fn hash_key(stdin: bool) -> anyhow::Result<()> {
 }
 
 async fn serve(config: FrontendConfig) -> anyhow::Result<()> {
-    let (mut terminate, mut interrupt) = (
-        signal(SignalKind::terminate())?,
-        signal(SignalKind::interrupt())?,
-    );
+    let (mut terminate, mut interrupt) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut hang_up = signal(SignalKind::hangup())?;
     let frontend = Frontend::bind(config).await?;
     // The one line on standard output: scripts wait for it, and learn the port.
-    let scheme = if frontend.is_secure() {
-        "https"
-    } else {
-        "http"
-    };
+    let scheme = if frontend.is_secure() { "https" } else { "http" };
     let grpc = frontend
         .grpc_address()?
         .map_or_else(String::new, |address| format!(" and grpc://{address}"));
-    println!(
-        "parapet-frontend listening on {scheme}://{}{grpc}",
-        frontend.address()?
-    );
+    println!("parapet-frontend listening on {scheme}://{}{grpc}", frontend.address()?);
     if let Some(admin) = frontend.admin_address() {
         tracing::info!(%admin, "admin listener");
     }
@@ -148,10 +134,6 @@ async fn serve(config: FrontendConfig) -> anyhow::Result<()> {
     };
     let report = frontend.run(shutdown).await;
     reloading.abort();
-    tracing::info!(
-        drained = report.drained,
-        aborted = report.aborted,
-        "stopped"
-    );
+    tracing::info!(drained = report.drained, aborted = report.aborted, "stopped");
     Ok(())
 }

@@ -83,12 +83,7 @@ pub(super) fn resolve_tenants(
         at.check(is_own, "key_sha256", "another tenant has this key", fix)?;
         let quota = quota(&at, tenant.requests_per_second, tenant.burst)?;
         let may_mix = tenant.may_mix;
-        resolved.push(TenantConfig {
-            name,
-            keys,
-            quota,
-            may_mix,
-        });
+        resolved.push(TenantConfig { name, keys, quota, may_mix });
     }
     Ok(resolved)
 }

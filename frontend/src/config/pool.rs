@@ -62,13 +62,7 @@ impl PoolSettings {
         tls: Option<&ClientSettings>,
     ) -> Result<Self, ConfigError> {
         at.at_least_one("slots_per_instance", slots)?;
-        let mut pool = Self {
-            instances: Vec::new(),
-            discovery: None,
-            slots,
-            queue,
-            tls: None,
-        };
+        let mut pool = Self { instances: Vec::new(), discovery: None, slots, queue, tls: None };
         match instances {
             Instances::Listed(instances) => pool.instances = resolve_addresses(at, instances)?,
             Instances::Discovered(settings) => {

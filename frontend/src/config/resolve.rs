@@ -51,9 +51,7 @@ pub(super) fn resolve(path: &Path, file: File) -> Result<FrontendConfig, ConfigE
     let server_tls = resolve_listener(&at_server, file.server.tls.as_ref())?;
     let (at, data) = (At::new(path, "admin"), file.server.listen);
     let admin = file.admin.as_ref();
-    let admin = admin
-        .map(|admin| resolve_admin(&at, admin, data))
-        .transpose()?;
+    let admin = admin.map(|admin| resolve_admin(&at, admin, data)).transpose()?;
     let tenants = resolve_tenants(path, file.tenants)?;
     let at = At::new(path, "repository");
     let repository = ModelRepository::open(at.folder().join(&file.repository.path))
@@ -71,15 +69,7 @@ pub(super) fn resolve(path: &Path, file: File) -> Result<FrontendConfig, ConfigE
     }
     check_traces(path, file.traces.as_ref())?;
     let (path, server, traces) = (path.to_owned(), file.server, file.traces);
-    Ok(FrontendConfig {
-        path,
-        server,
-        server_tls,
-        admin,
-        tenants,
-        models,
-        traces,
-    })
+    Ok(FrontendConfig { path, server, server_tls, admin, tenants, models, traces })
 }
 
 pub(super) fn check(path: &Path, file: File) -> Result<(), ConfigError> {
@@ -94,9 +84,7 @@ pub(super) fn check(path: &Path, file: File) -> Result<(), ConfigError> {
 
 fn check_positive(at: &At<'_>, times: &[(&str, Duration)]) -> Result<(), ConfigError> {
     let zero = times.iter().find(|(_, time)| time.is_zero());
-    zero.map_or(Ok(()), |(field, _)| {
-        Err(at.field(field, 0, "give a time in milliseconds above 0"))
-    })
+    zero.map_or(Ok(()), |(field, _)| Err(at.field(field, 0, "give a time in milliseconds above 0")))
 }
 
 fn check_server(at: &At<'_>, server: &ServerSettings) -> Result<(), ConfigError> {
@@ -138,32 +126,18 @@ fn resolve_model(
     repository: &ModelRepository,
     settings: ModelSettings,
 ) -> Result<ModelConfig, ConfigError> {
-    let entry = repository
-        .load(&settings.name)
-        .map_err(|error| at.because("name", error))?;
+    let entry = repository.load(&settings.name).map_err(|error| at.because("name", error))?;
     let version = resolve_version(at, &entry, settings.version)?;
     check_model(at, &settings)?;
     let slots = settings.slots_per_instance.unwrap_or(LEAST_SLOTS);
     let size = (slots, settings.max_queue);
     let mut pool = PoolSettings::resolve(at, &settings.instances, size, None)?;
-    let deployed = Deployed {
-        repository,
-        entry: &entry,
-        version,
-        pool: &pool,
-    };
+    let deployed = Deployed { repository, entry: &entry, version, pool: &pool };
     let (classes, mut redundant) =
         resolve_classes(at, &deployed, &settings.strategy, &settings.classes)?;
     let pools = std::iter::once(&mut pool).chain(redundant.iter_mut().map(|other| &mut other.pool));
     share_tls(at, settings.tls.as_ref(), pools)?;
-    Ok(ModelConfig {
-        settings,
-        entry,
-        version,
-        pool,
-        redundant,
-        classes,
-    })
+    Ok(ModelConfig { settings, entry, version, pool, redundant, classes })
 }
 
 fn check_model(at: &At<'_>, model: &ModelSettings) -> Result<(), ConfigError> {
@@ -181,10 +155,7 @@ fn check_model(at: &At<'_>, model: &ModelSettings) -> Result<(), ConfigError> {
         ("health.eject_ms", health.eject),
     ];
     check_positive(at, &times)?;
-    let shares = [
-        ("retry_share", model.retry_share),
-        ("queue_wait_share", model.queue_wait_share),
-    ];
+    let shares = [("retry_share", model.retry_share), ("queue_wait_share", model.queue_wait_share)];
     let fix = "give a share of the queries, 0 to 16";
     for (field, share) in shares {
         at.check((0.0..=16.0).contains(&share), field, share, fix)?;

@@ -137,17 +137,9 @@ pub struct ModelSettings {
     pub queue_wait_share: f64,
     #[serde(default = "number::<4096, _>")]
     pub max_in_flight: usize,
-    #[serde(
-        rename = "timeout_ms",
-        default = "seconds::<1>",
-        deserialize_with = "millis"
-    )]
+    #[serde(rename = "timeout_ms", default = "seconds::<1>", deserialize_with = "millis")]
     pub timeout: Duration,
-    #[serde(
-        rename = "max_timeout_ms",
-        default = "seconds::<60>",
-        deserialize_with = "millis"
-    )]
+    #[serde(rename = "max_timeout_ms", default = "seconds::<60>", deserialize_with = "millis")]
     pub max_timeout: Duration,
     #[serde(default = "number::<3, _>")]
     pub max_attempts: u32,

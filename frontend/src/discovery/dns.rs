@@ -34,11 +34,7 @@ pub struct Dns {
 
 impl Dns {
     pub fn new(settings: Settings) -> Self {
-        Self {
-            settings,
-            resolver: None,
-            answered: false,
-        }
+        Self { settings, resolver: None, answered: false }
     }
 
     async fn ask(&mut self) -> Result<Vec<Place>, NetError> {
@@ -62,10 +58,7 @@ async fn addresses(
 ) -> Result<Vec<Place>, NetError> {
     let answer = resolver.lookup_ip(name).await?;
     let host = host_name(name);
-    let place = |ip| Place {
-        address: SocketAddr::new(ip, port),
-        host: host.clone(),
-    };
+    let place = |ip| Place { address: SocketAddr::new(ip, port), host: host.clone() };
     Ok(answer.iter().map(place).collect())
 }
 
@@ -118,10 +111,7 @@ impl Discovery for Dns {
         let found = self.ask().await.map_err(|error| {
             let Settings { dns, srv, .. } = &self.settings;
             let asked = dns.as_deref().or(srv.as_deref()).unwrap_or_default();
-            DiscoveryError {
-                backend: format!("DNS, {asked}"),
-                reason: error.to_string(),
-            }
+            DiscoveryError { backend: format!("DNS, {asked}"), reason: error.to_string() }
         })?;
         self.answered = true;
         let mut found: Addresses = found.into_iter().collect();

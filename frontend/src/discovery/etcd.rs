@@ -53,20 +53,13 @@ struct Entry {
 impl Etcd {
     /// Instances whose values say that they speak something else than `scheme` are left out.
     pub fn new(settings: EtcdSettings, scheme: Scheme) -> Self {
-        Self {
-            settings,
-            scheme,
-            member: 0,
-            connections: None,
-        }
+        Self { settings, scheme, member: 0, connections: None }
     }
 
     fn endpoint(&self) -> &str {
         let endpoints = &self.settings.endpoints;
         let endpoint = endpoints.get(self.member % endpoints.len().max(1));
-        endpoint
-            .and_then(|endpoint| host_and_port(endpoint))
-            .unwrap_or_default()
+        endpoint.and_then(|endpoint| host_and_port(endpoint)).unwrap_or_default()
     }
 
     async fn ask(&mut self) -> Result<Addresses, String> {
@@ -90,37 +83,24 @@ impl Etcd {
             *request.uri_mut() = http::Uri::from_static("/v3/kv/range");
             let headers = request.headers_mut();
             headers.extend(host.parse().map(|host| (HOST, host)));
-            headers.insert(
-                CONTENT_TYPE,
-                http::HeaderValue::from_static("application/json"),
-            );
+            headers.insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
             request
         };
-        let response = connections
-            .send(request)
-            .await
-            .map_err(|error| error.to_string())?;
+        let response = connections.send(request).await.map_err(|error| error.to_string())?;
         if response.status != StatusCode::OK {
             return Err(format!("/v3/kv/range: {}", response.status));
         }
         let found: RangeResponse = serde_json::from_slice(&response.body)
             .map_err(|error| format!("no answer of etcd's: {error}"))?;
         self.connections = Some(connections);
-        let entries = found
-            .kvs
-            .iter()
-            .map(|entry| (decode(&entry.key), decode(&entry.value)));
+        let entries = found.kvs.iter().map(|entry| (decode(&entry.key), decode(&entry.value)));
         Ok(addresses(entries, self.scheme))
     }
 }
 
 async fn connect(host: &str, tls: Option<&ClientTls>) -> Result<Connections, String> {
-    let mut found = tokio::net::lookup_host(host)
-        .await
-        .map_err(|error| error.to_string())?;
-    let address = found
-        .next()
-        .ok_or_else(|| format!("{host:?} has no address"))?;
+    let mut found = tokio::net::lookup_host(host).await.map_err(|error| error.to_string())?;
+    let address = found.next().ok_or_else(|| format!("{host:?} has no address"))?;
     let limits = Limits {
         connect_timeout: Some(TIMEOUT),
         max_response_bytes: MAX_RESPONSE_BYTES,
@@ -141,12 +121,7 @@ fn addresses(entries: impl Iterator<Item = (String, String)>, scheme: Scheme) ->
     let address = |(key, value): (String, String)| {
         let (written, host) = Scheme::split_off(value.trim());
         if written.is_some_and(|written| written != scheme) {
-            tracing::warn!(
-                key,
-                value,
-                ?scheme,
-                "left out: the value in etcd has another scheme"
-            );
+            tracing::warn!(key, value, ?scheme, "left out: the value in etcd has another scheme");
             return None;
         }
         let address = host.parse::<SocketAddr>();
@@ -162,15 +137,9 @@ impl Discovery for Etcd {
         if self.connections.is_some() {
             sleep_about(INTERVAL).await;
         }
-        let backend = format!(
-            "etcd at {}, prefix {}",
-            self.endpoint(),
-            self.settings.prefix
-        );
+        let backend = format!("etcd at {}, prefix {}", self.endpoint(), self.settings.prefix);
         let late = |_| Err(format!("no answer within {} s", TIMEOUT.as_secs()));
-        let found = tokio::time::timeout(TIMEOUT, self.ask())
-            .await
-            .unwrap_or_else(late);
+        let found = tokio::time::timeout(TIMEOUT, self.ask()).await.unwrap_or_else(late);
         found.map_err(|reason| {
             self.member = self.member.wrapping_add(1);
             DiscoveryError { backend, reason }
@@ -180,9 +149,7 @@ impl Discovery for Etcd {
 
 /// An endpoint without its scheme, if it is `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`.
 pub(super) fn host_and_port(endpoint: &str) -> Option<&str> {
-    let bare = endpoint
-        .strip_prefix("http://")
-        .or_else(|| endpoint.strip_prefix("https://"));
+    let bare = endpoint.strip_prefix("http://").or_else(|| endpoint.strip_prefix("https://"));
     let bare = bare.unwrap_or(endpoint).trim_end_matches('/');
     let (host, port) = bare.rsplit_once(':')?;
     let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
@@ -247,10 +214,7 @@ mod tests {
         ] {
             let entries = values.map(|value| ("/i/1".to_owned(), value.to_owned()));
             let found = addresses(entries.into_iter(), scheme);
-            let found: Vec<String> = found
-                .iter()
-                .map(|place| place.address.to_string())
-                .collect();
+            let found: Vec<String> = found.iter().map(|place| place.address.to_string()).collect();
             assert_eq!(found, expected, "{scheme:?}");
         }
     }

@@ -36,19 +36,11 @@ pub struct Kubernetes {
 impl Kubernetes {
     /// Asks the API server that the environment names: the pod's own, or that of the kubeconfig.
     pub fn new(settings: KubernetesSettings) -> Self {
-        Self {
-            settings,
-            client: None,
-            known: BTreeMap::new(),
-            watch: None,
-        }
+        Self { settings, client: None, known: BTreeMap::new(), watch: None }
     }
 
     pub fn with_client(settings: KubernetesSettings, client: Client) -> Self {
-        Self {
-            client: Some(client),
-            ..Self::new(settings)
-        }
+        Self { client: Some(client), ..Self::new(settings) }
     }
 
     async fn ask(&mut self) -> Result<Addresses, String> {
@@ -92,10 +84,8 @@ impl Kubernetes {
         let slices = in_time(api.list(&ListParams::default().labels(&label))).await?;
         let version = slices.metadata.resource_version.clone().unwrap_or_default();
         let port = self.settings.port.as_deref();
-        self.known = slices
-            .iter()
-            .map(|slice| (slice.name_any(), addresses(slice, port)))
-            .collect();
+        self.known =
+            slices.iter().map(|slice| (slice.name_any(), addresses(slice, port))).collect();
         let watched = WatchParams::default().labels(&label).timeout(WATCH_SECONDS);
         self.watch = Some(in_time(api.watch(&watched, &version)).await?.boxed());
         Ok(())
@@ -112,10 +102,7 @@ impl Kubernetes {
 /// left out, too; Kubernetes' check and ours have to agree on who gets requests.
 fn addresses(slice: &EndpointSlice, name: Option<&str>) -> Addresses {
     let mut ports = slice.ports.iter().flatten().filter(|port| {
-        let is_tcp = port
-            .protocol
-            .as_deref()
-            .is_none_or(|protocol| protocol == "TCP");
+        let is_tcp = port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP");
         is_tcp && name.is_none_or(|name| port.name.as_deref() == Some(name))
     });
     let Some(port) = ports.next().and_then(|port| u16::try_from(port.port?).ok()) else {
@@ -144,9 +131,7 @@ impl Discovery for Kubernetes {
     async fn next(&mut self) -> Result<Addresses, DiscoveryError> {
         self.ask().await.map_err(|reason| {
             self.watch = None;
-            let KubernetesSettings {
-                service, namespace, ..
-            } = &self.settings;
+            let KubernetesSettings { service, namespace, .. } = &self.settings;
             let namespace = namespace.as_deref().unwrap_or("this namespace");
             let backend = format!("Kubernetes, service {service} in {namespace}");
             DiscoveryError { backend, reason }

@@ -120,10 +120,7 @@ fn learn(view: &watch::Sender<View>, name: &str, found: Result<Addresses, Discov
             let addresses: Addresses = found.into_iter().take(MAX_INSTANCES).collect();
             let instances = addresses.len();
             let is_current = true;
-            let found = View {
-                addresses,
-                is_current,
-            };
+            let found = View { addresses, is_current };
             if view.send_if_modified(|view| std::mem::replace(view, found) != *view) {
                 tracing::info!(pool = name, instances, "instances found");
             }
@@ -135,19 +132,9 @@ fn learn(view: &watch::Sender<View>, name: &str, found: Result<Addresses, Discov
     let was_current = view.send_if_modified(|view| std::mem::take(&mut view.is_current));
     let kept = view.borrow().addresses.len();
     if was_current || kept == 0 {
-        tracing::warn!(
-            pool = name,
-            kept,
-            reason,
-            "where instances are is not known now"
-        );
+        tracing::warn!(pool = name, kept, reason, "where instances are is not known now");
     } else {
-        tracing::debug!(
-            pool = name,
-            kept,
-            reason,
-            "where instances are is still not known"
-        );
+        tracing::debug!(pool = name, kept, reason, "where instances are is still not known");
     }
 }
 
@@ -156,9 +143,7 @@ fn pause(failures: u32) -> Duration {
     let Some(before) = failures.checked_sub(1) else {
         return Duration::ZERO;
     };
-    let longest = FIRST_PAUSE
-        .saturating_mul(1 << before.min(10))
-        .min(LAST_PAUSE);
+    let longest = FIRST_PAUSE.saturating_mul(1 << before.min(10)).min(LAST_PAUSE);
     longest.mul_f64(rand::rng().random_range(0.5..1.0))
 }
 

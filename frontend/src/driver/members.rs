@@ -55,9 +55,7 @@ impl<T: Transport> Driver<T> {
         let (model, started, mut was_up) = (self.meters.model(), Instant::now(), false);
         loop {
             let checked = timeout(health.timeout, self.transport.ready(instance)).await;
-            let reason = checked
-                .unwrap_or(Err(Unready::TooLate(health.timeout)))
-                .err();
+            let reason = checked.unwrap_or(Err(Unready::TooLate(health.timeout))).err();
             let ready = reason.is_none();
             failures = if ready { 0 } else { failures.saturating_add(1) };
             let up = failures < health.failures;
@@ -86,11 +84,7 @@ impl<T: Transport> Driver<T> {
             if ready || !up {
                 self.found(instance, ready);
             }
-            let interval = if ready {
-                health.interval
-            } else {
-                health.recovery_interval
-            };
+            let interval = if ready { health.interval } else { health.recovery_interval };
             tokio::select! {
                 () = member.asked.notified() => {}
                 () = sleep_about(interval) => {}
@@ -100,9 +94,7 @@ impl<T: Transport> Driver<T> {
 
     pub(crate) fn instances(&self) -> Vec<(PoolId, String)> {
         let members = self.members.lock();
-        let named = members
-            .iter()
-            .map(|(instance, member)| (instance.pool, member.name.clone()));
+        let named = members.iter().map(|(instance, member)| (instance.pool, member.name.clone()));
         named.collect()
     }
 
@@ -129,15 +121,12 @@ impl<T: Transport> Driver<T> {
     fn found(self: &Arc<Self>, instance: InstanceId, ready: bool) {
         self.feed_locked(|locked, now| {
             locked.was_up |= ready && instance.pool == PoolId::DEPLOYED;
-            locked
-                .engine
-                .instance_up(now, instance, ready, &mut locked.actions);
+            locked.engine.instance_up(now, instance, ready, &mut locked.actions);
         });
         // Under the table's lock, so that a check that ends late brings no series of an instance
         // that left back.
         if let Some(member) = self.members.lock().get(&instance) {
-            self.meters
-                .instance_up(instance.pool, &member.name, Some(ready));
+            self.meters.instance_up(instance.pool, &member.name, Some(ready));
         }
     }
 
@@ -216,11 +205,7 @@ impl LoggedState {
         let long_ago = self.at.is_none_or(|at| at.elapsed() >= LOG_AGAIN);
         let is_new = self.state != Some(state) || (another && long_ago);
         if is_new {
-            *self = Self {
-                state: Some(state),
-                reason: reason.cloned(),
-                at: Some(Instant::now()),
-            };
+            *self = Self { state: Some(state), reason: reason.cloned(), at: Some(Instant::now()) };
         }
         is_new
     }
@@ -237,22 +222,13 @@ mod tests {
         let mut logged = LoggedState::default();
         assert!(logged.is_new(Health::Starting, refused));
         assert!(!logged.is_new(Health::Starting, refused));
-        assert!(
-            logged.is_new(Health::Down, refused),
-            "it did not start in time"
-        );
+        assert!(logged.is_new(Health::Down, refused), "it did not start in time");
         assert!(!logged.is_new(Health::Down, refused) && !logged.is_new(Health::Down, late));
         tokio::time::advance(LOG_AGAIN).await;
-        assert!(
-            !logged.is_new(Health::Down, refused),
-            "the same reason is never logged again"
-        );
+        assert!(!logged.is_new(Health::Down, refused), "the same reason is never logged again");
         assert!(logged.is_new(Health::Down, late) && !logged.is_new(Health::Down, refused));
         assert!(logged.is_new(Health::Up, None) && !logged.is_new(Health::Up, None));
-        assert!(
-            !logged.is_new(Health::Up, late),
-            "one failure of several does not take it down"
-        );
+        assert!(!logged.is_new(Health::Up, late), "one failure of several does not take it down");
         assert!(logged.is_new(Health::Down, late));
     }
 }

@@ -94,9 +94,7 @@ impl<T> Drop for Driver<T> {
 
 fn outcomes(engine: &Engine<Input, Output>, classes: usize) -> Vec<RedundancyOutcomes> {
     let classes = (0u8..).map(ClassId).take(classes);
-    classes
-        .map(|class| engine.core().redundancy_outcomes(class))
-        .collect()
+    classes.map(|class| engine.core().redundancy_outcomes(class)).collect()
 }
 
 impl<T: Transport> Driver<T> {
@@ -133,11 +131,7 @@ impl<T: Transport> Driver<T> {
                 was_up: false,
             }),
             transport,
-            coders: config
-                .classes
-                .iter()
-                .map(|class| class.code.clone())
-                .collect(),
+            coders: config.classes.iter().map(|class| class.code.clone()).collect(),
             stand_ins: setup::stand_ins(config),
             judged,
             outputs,
@@ -319,10 +313,7 @@ impl<T: Transport> Driver<T> {
     pub(crate) fn reset_switches(&self) -> bool {
         let mut locked = self.locked.lock();
         let before = locked.engine.switches();
-        let Switches {
-            redundancy,
-            hold_back,
-        } = Switches::default();
+        let Switches { redundancy, hold_back } = Switches::default();
         locked.engine.set_redundancy(redundancy);
         locked.engine.set_hold_back(hold_back);
         before != locked.engine.switches()

@@ -51,11 +51,7 @@ pub(super) fn take(locked: &mut Locked) -> Vec<Work> {
                 let waiter = locked.waiters.remove(&query);
                 work.extend(waiter.map(|waiter| Work::Answer(waiter.sender, answer)));
             }
-            Action::Send {
-                job,
-                instance,
-                input,
-            } => {
+            Action::Send { job, instance, input } => {
                 let (handle, withdrawn) = oneshot::channel();
                 locked.running.insert(job, handle);
                 work.push(Work::Send(job, instance, input, withdrawn));
@@ -64,20 +60,10 @@ pub(super) fn take(locked: &mut Locked) -> Vec<Work> {
                 locked.running.remove(&job);
             }
             Action::Encode { group, row, inputs } => work.push(Work::Encode(group, row, inputs)),
-            Action::Reconstruct {
-                query,
-                slot,
-                predictions,
-                parity,
-            } => {
+            Action::Reconstruct { query, slot, predictions, parity } => {
                 let waiter = locked.waiters.get(&query);
                 let trace = waiter.and_then(|waiter| waiter.trace.clone());
-                let reconstruction = Reconstruction {
-                    query,
-                    slot,
-                    predictions,
-                    parity,
-                };
+                let reconstruction = Reconstruction { query, slot, predictions, parity };
                 work.push(Work::Reconstruct(reconstruction, trace));
             }
             Action::Compare(comparison) => work.push(Work::Compare(comparison)),
@@ -152,8 +138,7 @@ impl<T: Transport> Driver<T> {
             outcome = self.transport.infer(instance, input) => outcome,
             _ = withdrawn => return spans.withdrawn(),
         };
-        self.meters
-            .upstream(instance, started.elapsed(), outcome.is_err());
+        self.meters.upstream(instance, started.elapsed(), outcome.is_err());
         if let Err(failure) = &outcome {
             tracing::debug!(%job, ?instance, %failure, "upstream request failed");
             spans.failed(failure.kind.to_string());
@@ -161,9 +146,7 @@ impl<T: Transport> Driver<T> {
         drop(spans);
         self.feed_locked(|locked, now| {
             locked.running.remove(&job);
-            locked
-                .engine
-                .finished(now, job, outcome, &mut locked.actions);
+            locked.engine.finished(now, job, outcome, &mut locked.actions);
         });
     }
 
@@ -186,9 +169,7 @@ impl<T: Transport> Driver<T> {
     fn encode(self: &Arc<Self>, group: GroupId, row: Row, inputs: &[Arc<Input>]) {
         let of_members = inputs.iter().map(|input| &input.traces);
         let (mut spans, traces) = Members::encode(group, row, of_members);
-        let parity = self
-            .coder(group.class())
-            .map(|coder| coder.encode(row, inputs));
+        let parity = self.coder(group.class()).map(|coder| coder.encode(row, inputs));
         let parity = match parity {
             Some(Ok(parity)) => Some(parity.traced(traces)),
             Some(Err(error)) => {
@@ -216,14 +197,12 @@ impl<T: Transport> Driver<T> {
     fn reconstruct(self: &Arc<Self>, of: &Reconstruction) {
         let query = of.query;
         let decoded = self.coder(query.class()).map(|coder| {
-            coder
-                .decode(of.slot, &of.predictions, &of.parity)
-                .inspect_err(|error| {
-                    if let Some(held_back) = NOT_RECONSTRUCTED.pass() {
-                        tracing::warn!(%query, %error, held_back,
+            coder.decode(of.slot, &of.predictions, &of.parity).inspect_err(|error| {
+                if let Some(held_back) = NOT_RECONSTRUCTED.pass() {
+                    tracing::warn!(%query, %error, held_back,
                             "a prediction could not be reconstructed");
-                    }
-                })
+                }
+            })
         });
         self.feed_reconstructed(query, decoded.and_then(Result::ok));
     }
@@ -240,21 +219,12 @@ impl<T: Transport> Driver<T> {
             return;
         };
         match comparison {
-            Comparison::LateTruth {
-                reconstruction,
-                truth,
-                ..
-            } => {
+            Comparison::LateTruth { reconstruction, truth, .. } => {
                 if let Some(agrees) = judged.agrees(reconstruction, truth) {
                     self.meters.compared(*class, Source::LateTruth, agrees);
                 }
             }
-            Comparison::Audit {
-                slot,
-                predictions,
-                parity,
-                ..
-            } => {
+            Comparison::Audit { slot, predictions, parity, .. } => {
                 let audited = usize::from(slot.0);
                 let (Some(coder), Some(truth)) = (self.coder(*class), predictions.get(audited))
                 else {
@@ -305,11 +275,7 @@ impl<T: Transport> Driver<T> {
             locked.waiters.insert(query, Waiter { sender, trace });
             Ok(query)
         })?;
-        let mut waiting = Waiting {
-            driver: self,
-            query,
-            answered: false,
-        };
+        let mut waiting = Waiting { driver: self, query, answered: false };
         let answer = receiver.await;
         waiting.answered = true;
         Ok(answer.unwrap_or_else(|_| {
@@ -331,9 +297,7 @@ impl<T: Transport> Drop for Waiting<'_, T> {
         if !self.answered {
             self.driver.feed_locked(|locked, now| {
                 locked.waiters.remove(&self.query);
-                locked
-                    .engine
-                    .abandoned(now, self.query, &mut locked.actions);
+                locked.engine.abandoned(now, self.query, &mut locked.actions);
             });
         }
     }

@@ -109,9 +109,7 @@ async fn infer_on(
     let (response, provenance) = model.infer(domain, request).await?;
     let encoded = encode_response(&response, |output| forms.wants_binary(output));
     let encoded = encoded.map_err(ServeError::Response)?;
-    let mut response = rest::respond_encoded(encoded, headers)
-        .await
-        .map(Body::from);
+    let mut response = rest::respond_encoded(encoded, headers).await.map(Body::from);
     write_provenance(response.headers_mut(), &provenance);
     Ok((response, provenance))
 }
@@ -130,11 +128,7 @@ async fn read_request(
     let (max_bytes, limit) = (server.max_body_bytes, server.body_read_timeout);
     let (body, reserved) = read_body_within(body, max_bytes, limit, &app.body_memory).await?;
     let (max_contents, json) = (model.max_contents(), header_length.unwrap_or(body.len()));
-    let room = Held {
-        body: 0,
-        contents: 0,
-        reserved,
-    };
+    let room = Held { body: 0, contents: 0, reserved };
     let decode = move |body, held, mut room: Held| {
         (room.body, room.contents) = (held, 0);
         let request = decode_request_within(body, header_length, max_contents, &mut room)?;
@@ -177,10 +171,9 @@ mod tests {
     #[tokio::test]
     async fn request_without_a_mixing_domain_is_refused() {
         let app = Arc::new(without_models());
-        for (domain, status) in [
-            (None, StatusCode::UNAUTHORIZED),
-            (Some(MixingDomain::SHARED), StatusCode::NOT_FOUND),
-        ] {
+        for (domain, status) in
+            [(None, StatusCode::UNAUTHORIZED), (Some(MixingDomain::SHARED), StatusCode::NOT_FOUND)]
+        {
             let mut request = Request::new(Body::empty());
             if let Some(domain) = domain {
                 let _: Option<MixingDomain> = request.extensions_mut().insert(domain);

@@ -30,10 +30,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route(live, get(async || answer(&json!({ "live": true }))))
         .route(ready, get(server_ready))
         .route("/metrics", get(data_metrics));
-    for model in [
-        "/v2/models/{model}",
-        "/v2/models/{model}/versions/{version}",
-    ] {
+    for model in ["/v2/models/{model}", "/v2/models/{model}/versions/{version}"] {
         router = router
             .route(model, get(model_metadata))
             .route(&format!("{model}/ready"), get(model_ready))

@@ -25,10 +25,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/v2/repository/index", post(index))
         .route("/v2/repository/models/{model}/load", post(control))
         .route("/v2/repository/models/{model}/unload", post(control));
-    for model in [
-        "/v2/models/{model}",
-        "/v2/models/{model}/versions/{version}",
-    ] {
+    for model in ["/v2/models/{model}", "/v2/models/{model}/versions/{version}"] {
         router = router
             .route(&format!("{model}/config"), get(configuration))
             .route(&format!("{model}/stats"), get(statistics));
@@ -80,9 +77,7 @@ async fn all_statistics(State(app): State<Arc<App>>, uri: Uri) -> Result<Respons
     check_may_count(&app, uri).await?;
     let serving = app.serving();
     let counted = serving.models.values().map(|model| counted(model));
-    Ok(answer(
-        &json!({ "model_stats": counted.collect::<Vec<_>>() }),
-    ))
+    Ok(answer(&json!({ "model_stats": counted.collect::<Vec<_>>() })))
 }
 
 fn counted(model: &ServedModel) -> Value {

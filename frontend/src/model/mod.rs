@@ -53,10 +53,7 @@ impl<T: Transport> ServedModel<T> {
         transport: T,
         pools: &[Vec<String>],
     ) -> Self {
-        let coders = config
-            .classes
-            .iter()
-            .filter_map(|class| class.code.as_ref());
+        let coders = config.classes.iter().filter_map(|class| class.code.as_ref());
         for coder in coders.filter(|coder| coder.judged.is_none()) {
             tracing::warn!(
                 model = config.entry.name,
@@ -79,10 +76,7 @@ impl<T: Transport> ServedModel<T> {
     pub(crate) fn certificates(&self) -> Vec<(&'static str, Option<[&str; 2]>, Expiry)> {
         let mut certificates = Vec::new();
         for (label, pool) in self.config.pool_labels().zip(self.config.pools()) {
-            let etcd = pool
-                .discovery
-                .as_ref()
-                .and_then(|discovery| discovery.tls());
+            let etcd = pool.discovery.as_ref().and_then(|discovery| discovery.tls());
             let roles = [("instances", pool.tls.as_ref()), ("etcd", etcd)];
             for (role, tls) in roles {
                 let pool = Some([self.name(), label]);
@@ -119,17 +113,11 @@ impl<T: Transport> ServedModel<T> {
     }
 
     pub(crate) fn has_redundancy(&self) -> bool {
-        self.config
-            .classes
-            .iter()
-            .any(|class| class.strategy.is_redundant())
+        self.config.classes.iter().any(|class| class.strategy.is_redundant())
     }
 
     pub(crate) fn has_hold_back(&self) -> bool {
-        self.config
-            .classes
-            .iter()
-            .any(|class| class.strategy.has_hold_back())
+        self.config.classes.iter().any(|class| class.strategy.has_hold_back())
     }
 
     pub(crate) fn class_labels(&self) -> Vec<ClassLabels> {
@@ -137,10 +125,7 @@ impl<T: Transport> ServedModel<T> {
     }
 
     pub(crate) fn pool_label(&self, pool: PoolId) -> &str {
-        self.config
-            .pool_labels()
-            .nth(usize::from(pool.0))
-            .unwrap_or_default()
+        self.config.pool_labels().nth(usize::from(pool.0)).unwrap_or_default()
     }
 
     /// Bytes of contents that a request may have, beyond small ones.

@@ -44,18 +44,11 @@ impl Options {
         let timeout = number("timeout", "a number of microseconds")?.map(Duration::from_micros);
         let deadline = number("deadline_unix_ms", "milliseconds since 1970")?;
         let left = deadline.map(|millis| {
-            let now = SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .unwrap_or_default();
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             Duration::from_millis(millis).saturating_sub(now)
         });
         // Where the client gives both, both hold.
-        let timeout = timeout
-            .into_iter()
-            .chain(left)
-            .min()
-            .unwrap_or(default)
-            .min(max);
+        let timeout = timeout.into_iter().chain(left).min().unwrap_or(default).min(max);
         if timeout.is_zero() {
             return Err(Rejected::DeadlinePassed.into());
         }
@@ -64,10 +57,7 @@ impl Options {
             Some(Value::Bool(allowed)) => *allowed,
             Some(value) => return Err(wrong("allow_approximate", "true or false", value)),
         };
-        Ok(Self {
-            timeout,
-            allow_approximate,
-        })
+        Ok(Self { timeout, allow_approximate })
     }
 }
 
@@ -88,13 +78,8 @@ fn class(parameters: &Parameters, classes: &[ClassConfig]) -> Result<ClassId, Se
 }
 
 /// Parameters that are read here, or by the codec; all others are the instance's.
-const OWN: [&str; 5] = [
-    "timeout",
-    "deadline_unix_ms",
-    "allow_approximate",
-    CLASS,
-    BINARY_DATA_OUTPUT,
-];
+const OWN: [&str; 5] =
+    ["timeout", "deadline_unix_ms", "allow_approximate", CLASS, BINARY_DATA_OUTPUT];
 /// Parameters that make a request a part of a sequence, where they are more than 0 or false.
 const OF_SEQUENCE: [&str; 3] = ["sequence_id", "sequence_start", "sequence_end"];
 
@@ -124,9 +109,7 @@ fn wrong(parameter: &str, expected: &str, value: &Value) -> ServeError {
         Value::String(text) => format!("{:?}", Excerpt::from(text)),
         other => Excerpt::from(&other.to_string()).to_string(),
     };
-    ServeError::Input(format!(
-        "parameter {parameter:?} must be {expected}, not {shown}"
-    ))
+    ServeError::Input(format!("parameter {parameter:?} must be {expected}, not {shown}"))
 }
 
 /// Contents of this size are taken for any model, so that mistakes in small requests
@@ -157,10 +140,7 @@ impl<T: Transport> ServedModel<T> {
         let class = class(parameters, &self.config.classes)?;
         let (id, parameters) = (request.id.clone(), for_instance(request.parameters)?);
         check_outputs(&entry.outputs, &request.outputs).map_err(ServeError::Input)?;
-        let asked = InferRequest {
-            outputs: request.outputs,
-            ..InferRequest::default()
-        };
+        let asked = InferRequest { outputs: request.outputs, ..InferRequest::default() };
         let wanted = |name: &str| asked.wants_output(name);
         let taken = take_inputs(&entry.inputs, request.inputs, settings.max_rows);
         let (tensors, rows) = taken.map_err(ServeError::Input)?;
@@ -176,21 +156,14 @@ impl<T: Transport> ServedModel<T> {
         };
         let domain = DomainId(domain.number());
         let key = GroupKey { domain, kind };
-        let timeout = options
-            .timeout
-            .saturating_sub(answer_margin(options.timeout));
+        let timeout = options.timeout.saturating_sub(answer_margin(options.timeout));
         // Some requests go on when their client is answered: they are not to be given up before the
         // engine does that.
-        let kept = config
-            .map(|class| class.strategy.keeps_requests_for())
-            .unwrap_or_default();
+        let kept = config.map(|class| class.strategy.keeps_requests_for()).unwrap_or_default();
         let mut query = Input::new(tensors, rows).by(Instant::now() + timeout + kept);
         query.extra = Extra { id, parameters };
         let approximate = options.allow_approximate && self.driver.approximates(class, wanted);
-        let answer = self
-            .driver
-            .infer(query, key, class, timeout, approximate)
-            .await?;
+        let answer = self.driver.infer(query, key, class, timeout, approximate).await?;
         let (output, provenance) = self.provenance(answer, class)?;
         let outputs = entry.outputs.iter();
         let outputs = outputs.filter_map(|spec| output.tensor(&spec.name).cloned());

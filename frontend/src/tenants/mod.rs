@@ -80,15 +80,8 @@ impl Tenants {
     pub fn new(configs: &[TenantConfig], metrics: &Metrics) -> Self {
         let tenant = |config: &TenantConfig| {
             let [admitted, over_quota] = metrics.tenant(&config.name);
-            let quota = config
-                .quota
-                .map(|(rate, burst)| Mutex::new(Quota::new(rate, burst)));
-            Tenant {
-                config: config.clone(),
-                quota,
-                admitted,
-                over_quota,
-            }
+            let quota = config.quota.map(|(rate, burst)| Mutex::new(Quota::new(rate, burst)));
+            Tenant { config: config.clone(), quota, admitted, over_quota }
         };
         Self {
             tenants: configs.iter().map(tenant).collect(),
@@ -126,10 +119,7 @@ impl Tenants {
         };
         if counts {
             let now = self.since.elapsed();
-            let taken = tenant
-                .quota
-                .as_ref()
-                .map_or(Ok(()), |quota| quota.lock().take(now));
+            let taken = tenant.quota.as_ref().map_or(Ok(()), |quota| quota.lock().take(now));
             if let Err(wait) = taken {
                 tenant.over_quota.increment(1);
                 // Rounded up, for `Retry-After`.
@@ -171,12 +161,7 @@ impl Quota {
     /// `rate` requests a second over time, `burst` at once; starts full.
     pub fn new(rate: f64, burst: f64) -> Self {
         let burst = burst.max(1.0);
-        Self {
-            rate: rate.max(f64::MIN_POSITIVE),
-            burst,
-            tokens: burst,
-            at: Duration::ZERO,
-        }
+        Self { rate: rate.max(f64::MIN_POSITIVE), burst, tokens: burst, at: Duration::ZERO }
     }
 
     /// Takes a token at `now`, or returns the time until there is one.
@@ -243,15 +228,9 @@ mod tests {
             assert_eq!(name(&wrong), None, "{wrong}");
         }
         let mut twice = headers(&format!("Bearer {}", a.text()));
-        twice.append(
-            AUTHORIZATION,
-            format!("Bearer {}", c.text()).parse().unwrap(),
-        );
+        twice.append(AUTHORIZATION, format!("Bearer {}", c.text()).parse().unwrap());
         for refused in [twice, HeaderMap::new()] {
-            assert!(matches!(
-                tenants.admit(&refused, true),
-                Err(ServeError::Unauthenticated)
-            ));
+            assert!(matches!(tenants.admit(&refused, true), Err(ServeError::Unauthenticated)));
         }
     }
 
@@ -262,11 +241,7 @@ mod tests {
         assert_eq!(domain("one", true), domain("two", true));
         assert_ne!(domain("one", false), domain("two", false));
         assert_ne!(domain("one", false), domain("one", true));
-        assert_eq!(
-            domain("one", false),
-            domain("one", false),
-            "also after a reload"
-        );
+        assert_eq!(domain("one", false), domain("one", false), "also after a reload");
     }
 
     #[tokio::test(start_paused = true)]
@@ -276,14 +251,8 @@ mod tests {
         let headers = headers(&format!("Bearer {}", key.text()));
         assert!(tenants.admit(&headers, true).is_ok());
         let refused = tenants.admit(&headers, true).unwrap_err();
-        assert_eq!(
-            (refused.classify().0.as_u16(), refused.retry_after()),
-            (429, Some(2))
-        );
-        assert!(
-            tenants.admit(&headers, false).is_ok(),
-            "metadata costs nothing"
-        );
+        assert_eq!((refused.classify().0.as_u16(), refused.retry_after()), (429, Some(2)));
+        assert!(tenants.admit(&headers, false).is_ok(), "metadata costs nothing");
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert!(tenants.admit(&headers, true).is_ok());
     }
@@ -300,15 +269,9 @@ mod tests {
         let granted = |quota: &mut Quota, ms: u64| quota.take(Duration::from_millis(ms)).is_ok();
         assert_eq!((0..20).filter(|_| granted(&mut quota, 0)).count(), 5);
         assert_eq!(quota.take(Duration::ZERO).unwrap_err().as_millis(), 100);
-        assert_eq!(
-            (1..=10_000).filter(|&ms| granted(&mut quota, ms)).count(),
-            100
-        );
+        assert_eq!((1..=10_000).filter(|&ms| granted(&mut quota, ms)).count(), 100);
         let granted_later = (0..20).filter(|_| granted(&mut quota, 1_000_000)).count();
         assert_eq!(granted_later, 5, "it never holds more than the burst");
-        assert!(
-            !granted(&mut quota, 10),
-            "time that goes back grants nothing"
-        );
+        assert!(!granted(&mut quota, 10), "time that goes back grants nothing");
     }
 }

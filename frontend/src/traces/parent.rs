@@ -16,9 +16,7 @@ fn parse(text: &str) -> Option<SpanContext> {
     let mut fields = text.trim().split('-');
     let mut field = |length: usize| {
         let is_digit = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
-        fields
-            .next()
-            .filter(|field| field.len() == length && field.bytes().all(is_digit))
+        fields.next().filter(|field| field.len() == length && field.bytes().all(is_digit))
     };
     let (version, trace, span, flags) = (field(2)?, field(32)?, field(16)?, field(2)?);
     if version == "ff" || (version == "00" && fields.next().is_some()) {

@@ -104,9 +104,7 @@ impl Instance {
             // deadline, and holds the silence against the instance where that is due.
             tokio::time::sleep(2 * TIMER).await;
         }
-        let message = response
-            .map_err(|status| self.failed(&status, input))?
-            .into_inner();
+        let message = response.map_err(|status| self.failed(&status, input))?.into_inner();
         let invalid = |reason: String| failure(&self.name, FailureKind::InvalidOutput, &reason);
         let response = read_response(message).map_err(|error| invalid(error.to_string()))?;
         self.expected.check(response, input.rows).map_err(invalid)
@@ -114,11 +112,7 @@ impl Instance {
 
     pub(super) async fn ready(&self) -> Result<(), Unready> {
         let (name, version) = self.model.clone();
-        match self
-            .client()
-            .model_ready(ModelReadyRequest { name, version })
-            .await
-        {
+        match self.client().model_ready(ModelReadyRequest { name, version }).await {
             Ok(answer) if answer.get_ref().ready => Ok(()),
             Ok(_) => Err(Unready::Says("that it is not ready".to_owned())),
             Err(status) => Err(match self.tls_failure(&status) {
@@ -177,9 +171,7 @@ fn causes(status: &Status) -> impl Iterator<Item = &Cause> {
 }
 
 fn cause(status: &Status) -> String {
-    causes(status)
-        .last()
-        .map_or_else(|| said(status), ToString::to_string)
+    causes(status).last().map_or_else(|| said(status), ToString::to_string)
 }
 
 /// Returns true if a status was made here for this reason. With a [`ConnectError`] the server has

@@ -93,9 +93,7 @@ impl Instance {
             false => Encoding::Binary,
         };
         let refused = |reason: &str| failure(&self.name, FailureKind::Refused, reason);
-        let wire = input
-            .body(encoding)
-            .map_err(|error| refused(&error.to_string()))?;
+        let wire = input.body(encoding).map_err(|error| refused(&error.to_string()))?;
         let unsendable = || refused("its address or model name makes no valid request");
         let target = self.target.as_ref().ok_or_else(unsendable)?;
         let request = || {

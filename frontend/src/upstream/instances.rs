@@ -51,20 +51,13 @@ impl Instances {
             expected: Arc::new(Expected::of(entry, settings.max_rows)),
             connect_timeout: settings.health.connect_timeout,
             max_idle: pool.slots as usize + 1,
-            scheme: pool
-                .discovery
-                .as_ref()
-                .map(|discovery| discovery.scheme)
-                .unwrap_or_default(),
+            scheme: pool.discovery.as_ref().map(|discovery| discovery.scheme).unwrap_or_default(),
             tls: pool.tls.clone(),
         };
         let mut pools = vec![pool(&config.entry, config.version, &config.pool)];
         let redundant = config.redundant.iter();
         pools.extend(redundant.map(|other| pool(&other.entry, other.version, &other.pool)));
-        let instances = Self {
-            pools,
-            instances: RwLock::default(),
-        };
+        let instances = Self { pools, instances: RwLock::default() };
         for (pool, settings) in (0u8..).map(PoolId).zip(config.pools()) {
             for (index, (name, address)) in (0u32..).zip(&settings.instances) {
                 instances.add(InstanceId { pool, index }, name, &Place::from(*address));

@@ -92,11 +92,7 @@ impl Expected {
             let size = output.datatype.size().unwrap_or(4096);
             output.sample_len().saturating_mul(size)
         };
-        let sample_bytes = entry
-            .outputs
-            .iter()
-            .map(bytes)
-            .fold(0, usize::saturating_add);
+        let sample_bytes = entry.outputs.iter().map(bytes).fold(0, usize::saturating_add);
         // JSON spells a number in up to some 25 bytes.
         let max_bytes =
             sample_bytes.saturating_mul(max_rows).saturating_mul(8) + RESPONSE_HEADER_ROOM;

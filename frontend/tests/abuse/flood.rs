@@ -73,11 +73,8 @@ macro_rules! input {
 /// U+200B grows from three bytes to eight where it is escaped.
 const GROWING: &str = "\u{200b}";
 const NAMED: &str = r#"","datatype":"FP32","shape":[1,4],"data":[1,2,3,4]}]}"#;
-const LONG_SHAPE: Text = (
-    r#"{"inputs":[{"name":"input","datatype":"FP32","shape":[1"#,
-    ",1",
-    r#"],"data":[1]}]}"#,
-);
+const LONG_SHAPE: Text =
+    (r#"{"inputs":[{"name":"input","datatype":"FP32","shape":[1"#, ",1", r#"],"data":[1]}]}"#);
 const WIDE_DATA: &str = concat!(input!("FP64", "[1,8386560]"), "1");
 
 /// Text that an error could repeat.
@@ -145,10 +142,7 @@ pub async fn long_elements(site: &Site) {
 
 /// Bodies that come as long as they are.
 pub async fn long_bodies(site: &Site) {
-    const BODIES: &[Text] = &[
-        LONG_SHAPE,
-        (WIDE_DATA, ",1", "]}]}"),
-        (r#"{"inputs":[{"name":""#, GROWING, r#""}]}"#),
-    ];
+    const BODIES: &[Text] =
+        &[LONG_SHAPE, (WIDE_DATA, ",1", "]}]}"), (r#"{"inputs":[{"name":""#, GROWING, r#""}]}"#)];
     flood_of(site, BODIES, unpacked).await;
 }

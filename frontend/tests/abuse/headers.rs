@@ -41,11 +41,9 @@ pub async fn path_too_long(site: &Site) {
 
 /// Request smuggling: two readers of one request would not agree where it ends.
 pub async fn two_lengths(site: &Site) {
-    for lengths in [
-        "content-length: 3\r\ncontent-length: 30",
-        "content-length: 3, 30",
-        "content-length: +3",
-    ] {
+    for lengths in
+        ["content-length: 3\r\ncontent-length: 30", "content-length: 3, 30", "content-length: +3"]
+    {
         let request = format!("POST {INFER} HTTP/1.1\r\nhost: x\r\n{lengths}\r\n\r\nabc");
         let said = site.send(request).await;
         assert_eq!(status_of(&said), 400, "{lengths}: {said}");

@@ -46,11 +46,7 @@ pub async fn wide_json(site: &Site) {
         }
         most.push(site.memory_kb("VmHWM:"));
         let latest = most.iter().rev();
-        if latest
-            .take_while(|memory| Some(*memory) == most.last())
-            .count()
-            > 8
-        {
+        if latest.take_while(|memory| Some(*memory) == most.last()).count() > 8 {
             return;
         }
     }
@@ -105,12 +101,9 @@ pub async fn numbers(site: &Site) {
         let body = input("[1,4]", "FP32", &format!("\"data\":[{data}]"));
         assert_eq!(site.status("", body).await, 400, "{data}");
     }
-    for (datatype, data) in [
-        ("INT8", "128"),
-        ("UINT8", "-1"),
-        ("UINT64", "18446744073709551616"),
-        ("INT64", "1.5"),
-    ] {
+    for (datatype, data) in
+        [("INT8", "128"), ("UINT8", "-1"), ("UINT64", "18446744073709551616"), ("INT64", "1.5")]
+    {
         let body = input("[1,1]", datatype, &format!("\"data\":[{data}]"));
         assert_eq!(site.status("", body).await, 400, "{datatype} {data}");
     }

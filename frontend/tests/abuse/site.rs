@@ -119,9 +119,7 @@ async fn bystander(address: SocketAddr, answered: Answered) {
     loop {
         let mut stream: TcpStream = match connection.take() {
             Some(stream) => stream,
-            None => TcpStream::connect(address)
-                .await
-                .expect("a bystander may connect"),
+            None => TcpStream::connect(address).await.expect("a bystander may connect"),
         };
         let asked = Instant::now();
         let answer = tokio::time::timeout(HUNG, ask(&mut stream, &SAMPLE)).await;
@@ -269,9 +267,7 @@ impl Random {
 
 /// The first bytes of a TLS client.
 pub fn tls_hello() -> Vec<u8> {
-    let head = [
-        0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03,
-    ];
+    let head = [0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03];
     [&head[..], &[0x5a; 508]].concat()
 }
 
@@ -281,9 +277,7 @@ pub async fn read_response(stream: &mut TcpStream) -> Option<(u16, String)> {
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.ok()?);
     }
-    let head = String::from_utf8(head)
-        .expect("a header in ASCII")
-        .to_lowercase();
+    let head = String::from_utf8(head).expect("a header in ASCII").to_lowercase();
     let status = head.split(' ').nth(1)?.parse().ok()?;
     let length = head.split("content-length: ").nth(1);
     let length = length.and_then(|rest| rest.split("\r\n").next());
@@ -294,9 +288,8 @@ pub async fn read_response(stream: &mut TcpStream) -> Option<(u16, String)> {
 
 /// The value of the first series of a metric.
 pub fn metric(text: &str, name: &str) -> f64 {
-    let value = [" ", "{"]
-        .iter()
-        .find_map(|end| crate::support::metric(text, &format!("{name}{end}")));
+    let value =
+        [" ", "{"].iter().find_map(|end| crate::support::metric(text, &format!("{name}{end}")));
     value.unwrap_or_else(|| panic!("no {name} in\n{text}"))
 }
 
@@ -316,12 +309,7 @@ impl Site {
         let [address, grpc_address] = frontend.addresses[..] else {
             panic!("the frontend listens on {:?}", frontend.addresses)
         };
-        let site = Self {
-            frontend,
-            address,
-            grpc_address,
-            _repository: repository,
-        };
+        let site = Self { frontend, address, grpc_address, _repository: repository };
         let ready = async || get(address, "/v2/health/ready").await.status == 200;
         wait_until("ready", HUNG, ready).await;
         site
@@ -395,8 +383,7 @@ pub async fn until_closed(stream: &mut TcpStream) -> String {
 /// The status of the first response; 0 if there is none.
 pub fn status_of(said: &str) -> u16 {
     let rest = said.strip_prefix("HTTP/1.1 ");
-    rest.and_then(|rest| rest.get(..3)?.parse().ok())
-        .unwrap_or(0)
+    rest.and_then(|rest| rest.get(..3)?.parse().ok()).unwrap_or(0)
 }
 
 /// The lines of [`SERVER`], but for those that `server` has, too.

@@ -146,9 +146,7 @@ fn tenants_and_the_admin_listener_are_configured() {
     let text = format!("{access}{}", coded(repository.path()));
     let config = config(&text).unwrap();
     let tenants = config.tenants.iter();
-    let quotas: Vec<_> = tenants
-        .map(|tenant| (tenant.quota, tenant.may_mix))
-        .collect();
+    let quotas: Vec<_> = tenants.map(|tenant| (tenant.quota, tenant.may_mix)).collect();
     assert_eq!(quotas, [(Some((5.0, 5.0)), false), (None, true)]);
     assert_eq!(config.admin.unwrap().listen.port(), 8081);
 

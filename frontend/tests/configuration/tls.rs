@@ -53,10 +53,7 @@ fn pools_have_certificates_of_their_own_or_the_models() {
     let with = |model: Option<&Path>, own: Option<&Path>| {
         let table = |ca: Option<&Path>| ca.map(|ca| format!("tls = {{ ca = {ca:?} }}\n"));
         let mut text = text.clone();
-        for (place, ca) in [
-            ("name = \"linear\"\n", model),
-            ("[[models.strategy.parity]]\n", own),
-        ] {
+        for (place, ca) in [("name = \"linear\"\n", model), ("[[models.strategy.parity]]\n", own)] {
             let table = table(ca).unwrap_or_default();
             text = text.replacen(place, &format!("{place}{table}"), 1);
         }
@@ -64,9 +61,7 @@ fn pools_have_certificates_of_their_own_or_the_models() {
     };
     let cas = |text: &str| {
         let model = config(text).unwrap().models.remove(0);
-        let pools = model
-            .pools()
-            .map(|pool| pool.tls.as_ref().unwrap().files().ca.clone());
+        let pools = model.pools().map(|pool| pool.tls.as_ref().unwrap().files().ca.clone());
         pools.collect::<Vec<_>>()
     };
     assert_eq!(cas(&with(Some(&ca), None)), [ca.clone(), ca.clone()]);

@@ -28,9 +28,7 @@ impl Zone {
         let services = self.services.iter().filter(|(name, ..)| *name == asked);
         let target = |name: &str| Name::from_utf8(name).unwrap();
         let data: Vec<RData> = match kind {
-            RecordType::A => addresses
-                .map(|(_, ip)| RData::A(A(Ipv4Addr::from(*ip))))
-                .collect(),
+            RecordType::A => addresses.map(|(_, ip)| RData::A(A(Ipv4Addr::from(*ip)))).collect(),
             RecordType::SRV => services
                 .map(|(_, port, host)| RData::SRV(SRV::new(0, 0, *port, target(host))))
                 .collect(),
@@ -71,11 +69,7 @@ async fn serve(zone: Zone) -> (watch::Sender<Zone>, SocketAddr) {
 }
 
 fn settings(resolver: SocketAddr) -> Settings {
-    Settings {
-        resolver: Some(resolver),
-        interval_ms: Some(100),
-        ..Settings::default()
-    }
+    Settings { resolver: Some(resolver), interval_ms: Some(100), ..Settings::default() }
 }
 
 fn by_address(resolver: SocketAddr, name: &str) -> Dns {
@@ -87,10 +81,8 @@ fn by_address(resolver: SocketAddr, name: &str) -> Dns {
 #[tokio::test]
 async fn address_records_are_instances_at_one_port_and_are_asked_for_again() {
     const NAME: &str = "replicas.test.";
-    let zone = Zone {
-        addresses: vec![(NAME, [10, 0, 0, 1]), (NAME, [10, 0, 0, 2])],
-        ..Zone::default()
-    };
+    let zone =
+        Zone { addresses: vec![(NAME, [10, 0, 0, 1]), (NAME, [10, 0, 0, 2])], ..Zone::default() };
     let (change, server) = serve(zone.clone()).await;
     let mut view = follow(by_address(server, NAME), "test".to_owned());
     let of = |addresses: [&'static str; 2]| named(&addresses.map(|at| (at, "replicas.test")));
@@ -139,10 +131,7 @@ async fn service_records_name_ports() {
 
 #[tokio::test]
 async fn a_name_server_that_says_nothing_is_an_error_that_names_it() {
-    let silent = Zone {
-        silent: true,
-        ..Zone::default()
-    };
+    let silent = Zone { silent: true, ..Zone::default() };
     let (_change, server) = serve(silent).await;
     let found = by_address(server, "replicas.test.").next().await;
     let error = found.unwrap_err().to_string();

@@ -25,11 +25,7 @@ struct Etcd {
 
 impl Etcd {
     async fn start() -> Option<Self> {
-        let version = Command::new("etcd")
-            .arg("--version")
-            .stdout(Stdio::null())
-            .status()
-            .await;
+        let version = Command::new("etcd").arg("--version").stdout(Stdio::null()).status().await;
         if version.is_err() {
             let hint = "etcd is not installed (Debian, Ubuntu: `apt install etcd-server`)";
             assert!(std::env::var_os("PARAPET_TEST_ETCD").is_none(), "{hint}");
@@ -42,11 +38,7 @@ impl Etcd {
         let folder = tempfile::tempdir().unwrap();
         certificates(folder.path());
         let child = spawn(&folder, ports);
-        let etcd = Self {
-            child,
-            folder,
-            ports,
-        };
+        let etcd = Self { child, folder, ports };
         etcd.answers().await;
         Some(etcd)
     }
@@ -141,9 +133,7 @@ fn spawn(folder: &TempDir, ports: [u16; 3]) -> Child {
         ("--key-file", "etcd.key"),
     ];
     let mut command = Command::new("etcd");
-    command
-        .args(["--name", "test", "--log-level", "error"])
-        .arg("--client-cert-auth");
+    command.args(["--name", "test", "--log-level", "error"]).arg("--client-cert-auth");
     for (flag, value) in flags {
         command.args([flag, value.as_str()]);
     }

@@ -47,10 +47,8 @@ fn event(kind: &str, object: &Value) -> String {
 
 /// A client whose requests are answered with these bodies in turn, and where they went.
 fn client(answers: Vec<String>) -> (Client, Arc<Mutex<Vec<String>>>) {
-    let (answers, asked) = (
-        Arc::new(Mutex::new(VecDeque::from(answers))),
-        Arc::new(Mutex::new(Vec::new())),
-    );
+    let (answers, asked) =
+        (Arc::new(Mutex::new(VecDeque::from(answers))), Arc::new(Mutex::new(Vec::new())));
     let log = Arc::clone(&asked);
     let service = tower::service_fn(move |request: Request<Body>| {
         log.lock().push(request.uri().to_string());
@@ -77,10 +75,7 @@ fn settings(port: Option<&str>) -> KubernetesSettings {
 async fn endpoints_that_take_requests_are_instances_as_slices_come_and_go() {
     let of = |last: u8, ready, terminating| (format!("10.0.0.{last}"), ready, terminating);
     let unready = of(2, Some(false), false);
-    let first = slice(
-        "a",
-        &[of(1, Some(true), false), unready, of(3, None, false)],
-    );
+    let first = slice("a", &[of(1, Some(true), false), unready, of(3, None, false)]);
     let grown = slice("a", &[of(1, Some(true), true), of(2, Some(true), false)]);
     let second = slice("b", &[of(9, Some(true), false)]);
     let expired = json!({ "kind": "Status", "status": "Failure", "message": "too old",
@@ -115,16 +110,8 @@ async fn endpoints_that_take_requests_are_instances_as_slices_come_and_go() {
     assert_eq!(listed_anew, addresses(&["10.0.0.1:9001", "10.0.0.3:9001"]));
 
     let asked = asked.lock();
-    assert!(
-        asked[0].contains("/namespaces/serving/endpointslices?"),
-        "{asked:?}"
-    );
-    assert!(
-        asked
-            .iter()
-            .all(|uri| uri.contains("service-name%3Dreplicas")),
-        "{asked:?}"
-    );
+    assert!(asked[0].contains("/namespaces/serving/endpointslices?"), "{asked:?}");
+    assert!(asked.iter().all(|uri| uri.contains("service-name%3Dreplicas")), "{asked:?}");
     for part in ["watch=true", "resourceVersion=7"] {
         assert!(asked[1].contains(part), "{asked:?}");
     }

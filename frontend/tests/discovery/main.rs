@@ -23,9 +23,7 @@ use parapet_frontend::discovery::{Addresses, Place, View};
 use tokio::sync::watch;
 
 fn addresses(list: &[&str]) -> Addresses {
-    list.iter()
-        .map(|address| address.parse::<SocketAddr>().unwrap().into())
-        .collect()
+    list.iter().map(|address| address.parse::<SocketAddr>().unwrap().into()).collect()
 }
 
 /// The same, found by these names.

@@ -91,10 +91,7 @@ async fn the_admin_listener_asks_for_its_key() {
         + &plain_toml(repository.path(), &instances, "");
     let served = serve(repository, &text).await;
     let authorization = bearer(&key);
-    for (method, path) in [
-        (Method::GET, "/debug/groups"),
-        (Method::POST, "/admin/reload"),
-    ] {
+    for (method, path) in [(Method::GET, "/debug/groups"), (Method::POST, "/admin/reload")] {
         let with_key = [("authorization", authorization.as_str())];
         for (headers, status) in [(&[][..], 401), (&with_key, 200)] {
             let answer = request(served.admin, method.clone(), path, headers, b"").await;
@@ -122,9 +119,7 @@ async fn without_a_key_pages_of_other_sites_are_refused() {
 async fn instances_hear_how_long_a_client_waits() {
     let served = serve_plain(repository(), &[instance::start(None).await]).await;
     let left = async |parameters: &str| {
-        infer(served.address, &SAMPLE, parameters)
-            .await
-            .is_right(&SAMPLE);
+        infer(served.address, &SAMPLE, parameters).await.is_right(&SAMPLE);
         instance::TIMEOUT_US.load(Ordering::SeqCst)
     };
     assert!((1..=700_000).contains(&left(r#""timeout":700000"#).await));

@@ -131,11 +131,7 @@ async fn other_bodies_than_switches_are_refused_with_the_reason() {
     ] {
         let refused = switch(&served, path, &body).await;
         assert_eq!(refused.status, status, "{body}");
-        assert!(
-            refused.error().contains(reason),
-            "{body}: {}",
-            refused.error()
-        );
+        assert!(refused.error().contains(reason), "{body}: {}", refused.error());
     }
     let untyped = post(served.admin, REDUNDANCY, &[], OFF).await;
     // Any page may send what is not called JSON.
@@ -146,10 +142,9 @@ async fn other_bodies_than_switches_are_refused_with_the_reason() {
     assert_eq!(state(&served).await["switches"]["redundancy"], true);
 
     let plain = serve_plain(repository(), &[instance::start(None).await]).await;
-    for (path, body) in [
-        ("redundancy", json!({"on": false})),
-        ("hold_back", json!({"configured": true})),
-    ] {
+    for (path, body) in
+        [("redundancy", json!({"on": false})), ("hold_back", json!({"configured": true}))]
+    {
         let refused = switch(&plain, path, &body).await;
         // There is nothing to switch.
         assert_eq!(refused.status, StatusCode::BAD_REQUEST);
@@ -173,10 +168,9 @@ async fn the_page_needs_no_key_and_what_it_shows_does() {
         assert_eq!(get(served.address, path).await.status, 404);
     }
     let (own, wrong) = (bearer(&key), bearer(&Key::generate()));
-    for (path, method, body) in [
-        ("/live/state", Method::GET, b"".as_slice()),
-        (REDUNDANCY, Method::POST, OFF),
-    ] {
+    for (path, method, body) in
+        [("/live/state", Method::GET, b"".as_slice()), (REDUNDANCY, Method::POST, OFF)]
+    {
         for (key, status) in [(None, 401), (Some(&wrong), 401), (Some(&own), 200)] {
             let key = key.map(|key| ("authorization", key.as_str()));
             let headers: Vec<_> = key.into_iter().chain([JSON]).collect();

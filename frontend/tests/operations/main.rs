@@ -1,12 +1,7 @@
 //! Operations: keys and quotas, the admin listener, TLS, reloads, and restarts that lose no
 //! request.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "tests"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 #[path = "../support/mod.rs"]
 mod support;

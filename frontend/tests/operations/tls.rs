@@ -22,26 +22,15 @@ use tonic::transport::Endpoint;
 use super::*;
 
 fn client(ca: &Path, identity: Option<&Identity>) -> ClientTls {
-    let (certificate, key) = identity
-        .cloned()
-        .map(|own| (own.certificate, own.key))
-        .unzip();
-    let files = ClientSettings {
-        ca: ca.to_owned(),
-        certificate,
-        key,
-        ..ClientSettings::default()
-    };
+    let (certificate, key) = identity.cloned().map(|own| (own.certificate, own.key)).unzip();
+    let files = ClientSettings { ca: ca.to_owned(), certificate, key, ..ClientSettings::default() };
     ClientTls::load(files).unwrap()
 }
 
 /// An instance within TLS by this identity.
 async fn secure_instance(identity: Identity, client_ca: Option<&Path>) -> SocketAddr {
-    let files = ServerFiles {
-        identity,
-        client_ca: client_ca.map(Path::to_owned),
-        client_crl: None,
-    };
+    let files =
+        ServerFiles { identity, client_ca: client_ca.map(Path::to_owned), client_crl: None };
     instance::start(Some(Arc::new(ServerTls::load(files).unwrap()))).await
 }
 
@@ -52,11 +41,7 @@ async fn infer_by_tls(
     identity: Option<&Identity>,
 ) -> Result<StatusCode, String> {
     let (client, name) = (client(ca, identity), server_name("localhost").unwrap());
-    let limits = Limits {
-        connect_timeout: Some(LIMIT),
-        max_response_bytes: 1 << 20,
-        max_idle: 0,
-    };
+    let limits = Limits { connect_timeout: Some(LIMIT), max_response_bytes: 1 << 20, max_idle: 0 };
     let connections = Connections::new(address, limits).with_tls(Some(Tls { client, name }));
     let body = Bytes::from(body(&SAMPLE, ""));
     let request = || {
@@ -64,9 +49,7 @@ async fn infer_by_tls(
         request.body(Full::new(body.clone())).unwrap()
     };
     let response = connections.send(request).await;
-    response
-        .map(|response| response.status)
-        .map_err(|error| error.to_string())
+    response.map(|response| response.status).map_err(|error| error.to_string())
 }
 
 /// A connection that has served one request and stays open.
@@ -114,10 +97,7 @@ async fn infer_by_grpc(
 /// Returns true if a client with this trust and identity is served, by both protocols or none.
 async fn is_served(served: &Served, ca: &Path, identity: Option<&Identity>) -> bool {
     let over_http = infer_by_tls(served.address, ca, identity).await;
-    assert!(
-        matches!(over_http, Ok(StatusCode::OK) | Err(_)),
-        "{over_http:?}"
-    );
+    assert!(matches!(over_http, Ok(StatusCode::OK) | Err(_)), "{over_http:?}");
     let grpc = served.grpc.unwrap();
     let over_grpc = infer_by_grpc(grpc, ca, identity, Application::Http2).await;
     assert_eq!(over_http.is_ok(), over_grpc.is_ok());
@@ -230,12 +210,8 @@ async fn metrics_say_when_certificates_expire() {
     };
     let expected = |listeners: &str| {
         let pool = r#"instances",model="linear",pool="deployed"#;
-        [
-            ("data", listeners),
-            ("grpc", listeners),
-            (pool, "2272147200"),
-        ]
-        .map(|(role, at)| format!("timestamp_seconds{{role=\"{role}\"}} {at}"))
+        [("data", listeners), ("grpc", listeners), (pool, "2272147200")]
+            .map(|(role, at)| format!("timestamp_seconds{{role=\"{role}\"}} {at}"))
     };
     assert_eq!(expiries().await, expected("2208988800"));
 

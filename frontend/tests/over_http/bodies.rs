@@ -101,8 +101,6 @@ async fn compressed_bodies_are_read_and_long_answers_compressed_on_request() {
     assert_eq!(answer.header("content-encoding"), Some("gzip"));
     assert_eq!(answer.header("vary"), Some("accept-encoding"));
     let mut text = String::new();
-    flate2::read::GzDecoder::new(&answer.body[..])
-        .read_to_string(&mut text)
-        .unwrap();
+    flate2::read::GzDecoder::new(&answer.body[..]).read_to_string(&mut text).unwrap();
     assert_eq!(text.as_bytes(), plain.body);
 }

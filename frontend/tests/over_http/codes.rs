@@ -23,10 +23,7 @@ async fn instances(root: &std::path::Path, slow: usize, others: &[&str]) -> Vec<
 async fn kinds<const N: usize>(cluster: &Cluster, samples: [[f32; 4]; N]) -> Vec<(String, String)> {
     let kind = |answer: Answer| {
         let code = answer.json()["parameters"]["code"].clone();
-        of(
-            answer.header("parapet-provenance").unwrap(),
-            code.as_str().unwrap_or_default(),
-        )
+        of(answer.header("parapet-provenance").unwrap(), code.as_str().unwrap_or_default())
     };
     let answers = cluster.served.ask_all(samples).await;
     let mut kinds: Vec<_> = answers.into_iter().map(kind).collect();

@@ -44,11 +44,7 @@ impl Cluster {
 
     async fn of(instances: Vec<Instance>, repository: tempfile::TempDir, text: &str) -> Self {
         let served = serve(repository, text).await;
-        Self {
-            address: served.address,
-            served,
-            _instances: instances,
-        }
+        Self { address: served.address, served, _instances: instances }
     }
 
     async fn post(&self, path: &str, headers: &[(&str, &str)], body: impl AsRef<[u8]>) -> Answer {
@@ -97,10 +93,7 @@ async fn id_and_foreign_parameters_go_to_the_instance_and_come_back() {
         assert_eq!(json["id"], "q");
         let told = &json["parameters"];
         assert_eq!(told["asked_as"], "q");
-        assert_eq!(
-            (&told["temperature"], &told["priority"]),
-            (&0.5.into(), &3.into())
-        );
+        assert_eq!((&told["temperature"], &told["priority"]), (&0.5.into(), &3.into()));
         assert_eq!(told["provenance"], "exact");
         assert!(told.get("timeout").is_none() && told.get("sequence_id").is_none());
     }
@@ -109,11 +102,7 @@ async fn id_and_foreign_parameters_go_to_the_instance_and_come_back() {
     assert_eq!(metric(&metrics, uncoded), Some(4.0), "no group has them");
     let sequence = infer(served.address, &SAMPLE, r#""sequence_id":7"#).await;
     assert_eq!(sequence.status, StatusCode::BAD_REQUEST);
-    assert!(
-        sequence.error().contains("\"sequence_id\""),
-        "{}",
-        sequence.text()
-    );
+    assert!(sequence.error().contains("\"sequence_id\""), "{}", sequence.text());
 }
 
 #[tokio::test]
@@ -209,16 +198,10 @@ async fn tritons_extensions_that_read_are_answered() {
     assert_eq!(get(at, "/v2/models").await.json()["models"][0], "linear");
     let config = get(at, "/v2/models/linear/config").await.json();
     let input = serde_json::json!({"name": "input", "data_type": "TYPE_FP32", "dims": [INPUTS]});
-    assert_eq!(
-        (&config["max_batch_size"], &config["input"][0]),
-        (&8.into(), &input)
-    );
+    assert_eq!((&config["max_batch_size"], &config["input"][0]), (&8.into(), &input));
     for path in ["/v2/models/linear/versions/1/stats", "/v2/models/stats"] {
         let stats = &get(at, path).await.json()["model_stats"][0];
-        assert_eq!(
-            (&stats["name"], &stats["inference_count"]),
-            (&"linear".into(), &1.into())
-        );
+        assert_eq!((&stats["name"], &stats["inference_count"]), (&"linear".into(), &1.into()));
     }
     let index = cluster.post("/v2/repository/index", &[], "{}").await.json();
     let entry = serde_json::json!([
@@ -229,29 +212,18 @@ async fn tritons_extensions_that_read_are_answered() {
         let path = format!("/v2/repository/models/linear/{change}");
         let refused = cluster.post(&path, &[], "{}").await;
         assert_eq!(refused.status, StatusCode::BAD_REQUEST);
-        assert!(
-            refused.error().contains("configuration"),
-            "{}",
-            refused.text()
-        );
+        assert!(refused.error().contains("configuration"), "{}", refused.text());
     }
     let top = r#""outputs":[{"name":"output","parameters":{"classification":1}}],"inputs""#;
     let body = body(&SAMPLE, "").replacen(r#""inputs""#, top, 1);
     let top = &cluster.post(INFER, &[], body).await.json()["outputs"][0];
     let scores = linear(&SAMPLE).into_iter().enumerate();
     let (class, score) = scores.max_by(|a, b| a.1.total_cmp(&b.1)).unwrap();
-    assert_eq!(
-        (&top["datatype"], &top["shape"]),
-        (&"BYTES".into(), &vec![1, 1].into())
-    );
+    assert_eq!((&top["datatype"], &top["shape"]), (&"BYTES".into(), &vec![1, 1].into()));
     assert_eq!(top["data"][0], format!("{score:.6}:{class}"));
     let unknown = get(at, "/v2/models/other/config").await;
     assert_eq!(unknown.status, StatusCode::NOT_FOUND);
-    assert!(
-        unknown.error().contains("only linear"),
-        "{}",
-        unknown.text()
-    );
+    assert!(unknown.error().contains("only linear"), "{}", unknown.text());
 }
 
 #[tokio::test]

@@ -96,12 +96,7 @@ async fn where_all_instances_fail_none_is_ejected() {
 #[tokio::test(start_paused = true)]
 async fn instances_join_and_leave_while_requests_are_served() {
     let fixture = discovered().await;
-    let of = |port: u16| {
-        addresses(1, port)
-            .into_iter()
-            .map(Into::into)
-            .collect::<Addresses>()
-    };
+    let of = |port: u16| addresses(1, port).into_iter().map(Into::into).collect::<Addresses>();
     let (says, backend) = memory(Ok(Addresses::default()));
     let view = follow(backend, "test".to_owned());
     fixture.model.keep_up(PoolId::DEPLOYED, view);

@@ -181,10 +181,7 @@ async fn an_error_of_one_copy_does_not_end_the_request() {
 
 #[tokio::test(start_paused = true)]
 async fn a_backup_model_answers_when_the_deployed_one_is_late() {
-    for (eager, wait) in [
-        ("eager = true", HOLD_BACK),
-        ("eager = false", HOLD_BACK + SERVICE),
-    ] {
+    for (eager, wait) in [("eager = true", HOLD_BACK), ("eager = false", HOLD_BACK + SERVICE)] {
         let fixture = with_strategy(2, 1, &format!("{BACKUP}\n{eager}")).await;
         assert_eq!(fixture.kind(3.0).await.0, "exact", "in time");
         fixture.set_all([(0, 0), (0, 1)], State::Frozen);

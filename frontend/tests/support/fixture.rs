@@ -75,12 +75,7 @@ pub async fn fixture(repository: tempfile::TempDir, text: &str, memory: Memory) 
     let metrics = Metrics::new().unwrap();
     let model = ServedModel::start_with(config, &metrics, memory.clone(), &memory.pools());
     sleep(MS).await; // the first health checks
-    Fixture {
-        model: Arc::new(model),
-        memory,
-        metrics,
-        _repository: repository,
-    }
+    Fixture { model: Arc::new(model), memory, metrics, _repository: repository }
 }
 
 pub type Answered = Result<(InferResponse, Provenance), ServeError>;
@@ -88,17 +83,12 @@ pub type Asked = JoinHandle<(Answered, Duration)>;
 
 pub fn parameters(parameters: &[(&str, Value)]) -> Parameters {
     let pairs = parameters.iter();
-    pairs
-        .map(|(name, value)| ((*name).to_owned(), value.clone()))
-        .collect()
+    pairs.map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
 }
 
 impl Fixture {
     pub fn request(sample: f32, parameters: Parameters) -> InferRequest {
-        InferRequest {
-            parameters,
-            ..infer_request(&sample_of(sample))
-        }
+        InferRequest { parameters, ..infer_request(&sample_of(sample)) }
     }
 
     /// Asks in a task of its own; the answer comes with the time it took.

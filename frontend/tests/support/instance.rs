@@ -81,9 +81,7 @@ async fn predict(outputs: usize, headers: HeaderMap, body: Bytes) -> Response {
     }
     let samples = values.chunks(INPUTS);
     let shape = vec![samples.len(), outputs];
-    let answers: Vec<f32> = samples
-        .flat_map(|one| linear(one).into_iter().take(outputs))
-        .collect();
+    let answers: Vec<f32> = samples.flat_map(|one| linear(one).into_iter().take(outputs)).collect();
     let mut parameters = request.parameters;
     parameters.remove(BINARY_DATA_OUTPUT);
     parameters.extend(request.id.map(|id| ("asked_as".to_owned(), id.into())));

@@ -76,9 +76,7 @@ impl Memory {
     pub fn of(pools: &[u32], model: Model) -> Self {
         let pools = (0u8..).zip(pools);
         let ids = pools.flat_map(|(pool, &count)| (0..count).map(move |index| id(pool, index)));
-        let instances = ids
-            .map(|id| (id, watch::Sender::new(State::Well(SERVICE))))
-            .collect();
+        let instances = ids.map(|id| (id, watch::Sender::new(State::Well(SERVICE)))).collect();
         Self {
             model,
             has_slots: false,
@@ -156,11 +154,7 @@ impl Transport for Memory {
             return Err(not_finite());
         }
         let confidence = Some(1.0);
-        Ok(Output {
-            tensors,
-            parameters: Parameters::new(),
-            confidence,
-        })
+        Ok(Output { tensors, parameters: Parameters::new(), confidence })
     }
 
     async fn ready(&self, instance: InstanceId) -> Result<(), Unready> {

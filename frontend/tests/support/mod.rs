@@ -81,11 +81,7 @@ pub fn add_model(root: &Path, name: &str, code: Option<CodeMetadata>) {
 
 pub fn spec(name: &str, datatype: Datatype, shape: &[usize]) -> TensorSpec {
     let (name, shape) = (name.to_owned(), shape.to_vec());
-    TensorSpec {
-        name,
-        datatype,
-        shape,
-    }
+    TensorSpec { name, datatype, shape }
 }
 
 /// Inputs and outputs of a model.
@@ -145,12 +141,7 @@ pub fn repository_of(shape: &[usize]) -> tempfile::TempDir {
 
 pub fn calibration(score: Score, edges: &[f32], agreement: &[f32]) -> Calibration {
     let (edges, agreement) = (edges.to_vec(), agreement.to_vec());
-    Calibration {
-        score,
-        edges,
-        agreement,
-        error: None,
-    }
+    Calibration { score, edges, agreement, error: None }
 }
 
 /// A learned code for `linear`, k = 2 and r = 1, exact since the model is linear: the parity query
@@ -187,9 +178,7 @@ fn blocks(size: usize, factors: &[&[f32]]) -> Vec<f32> {
 /// Loopback addresses with ports from `first_port`.
 pub fn addresses(count: u32, first_port: u16) -> Vec<SocketAddr> {
     let ports = (first_port..).take(count as usize);
-    ports
-        .map(|port| SocketAddr::from(([127, 0, 0, 1], port)))
-        .collect()
+    ports.map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect()
 }
 
 /// `[[models]]` with no strategy.
@@ -260,9 +249,7 @@ pub fn refused(text: &str, parts: &[&str]) {
 pub fn rows<const COLUMNS: usize>(table: &str) -> Vec<[String; COLUMNS]> {
     let lines = table.lines().filter(|line| !line.trim().is_empty());
     let row = |line: &str| {
-        let columns = line
-            .split("=>")
-            .map(|column| column.trim().replace("\\n", "\n"));
+        let columns = line.split("=>").map(|column| column.trim().replace("\\n", "\n"));
         columns.collect::<Vec<_>>().try_into().expect(line)
     };
     lines.map(row).collect()
@@ -386,10 +373,7 @@ pub fn input(values: &[f32]) -> Tensor {
 }
 
 pub fn infer_request(values: &[f32]) -> InferRequest {
-    InferRequest {
-        inputs: vec![input(values)],
-        ..InferRequest::default()
-    }
+    InferRequest { inputs: vec![input(values)], ..InferRequest::default() }
 }
 
 #[track_caller]

@@ -22,12 +22,7 @@ impl Process {
         let program = program.into();
         let arguments: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
         let (child, addresses) = spawn(&program, &arguments);
-        Self {
-            program,
-            arguments,
-            child,
-            addresses,
-        }
+        Self { program, arguments, child, addresses }
     }
 
     /// A frontend with the configuration in this file.

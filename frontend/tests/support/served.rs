@@ -43,15 +43,7 @@ pub async fn serve(repository: tempfile::TempDir, text: &str) -> Served {
     let stopped = tokio::spawn(async move { _ = running.await });
     let ready = async || get(admin, "/v2/health/ready").await.status == StatusCode::OK;
     wait_until("ready", LIMIT, ready).await;
-    Served {
-        address,
-        admin,
-        grpc,
-        config,
-        shutdown,
-        stopped,
-        repository,
-    }
+    Served { address, admin, grpc, config, shutdown, stopped, repository }
 }
 
 /// A frontend with an admin listener and no strategy.

@@ -113,13 +113,7 @@ mod tests {
         let log = Mutex::new(Vec::new());
         let act = async |instance: usize, after_s, for_s| {
             let (block, what) = (0, What::Freeze);
-            let event = Event {
-                block,
-                after_s,
-                what,
-                instance,
-                for_s,
-            };
+            let event = Event { block, after_s, what, instance, for_s };
             let apply = |begins| {
                 let at_ms = started.elapsed().as_millis();
                 log.lock().push((at_ms, instance, begins));
@@ -138,10 +132,7 @@ mod tests {
             act(3, 9.0, None),
             end,
         );
-        assert_eq!(
-            (cut, whole),
-            (Some((1.0, Some(2.5))), Some((0.5, Some(1.5))))
-        );
+        assert_eq!((cut, whole), (Some((1.0, Some(2.5))), Some((0.5, Some(1.5)))));
         assert_eq!((open, never), (Some((2.0, None)), None));
         let mut log = log.into_inner();
         log.sort_unstable();

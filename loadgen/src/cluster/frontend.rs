@@ -83,10 +83,7 @@ strategies = [
         let deployed = [0, 1, 2].map(|index| count(&of(index)["instances"]));
         assert_eq!(deployed, [2, 5, 5]);
         let backup = &of(3)["strategy"];
-        assert_eq!(
-            (&backup["model"], count(&backup["instances"])),
-            (&json!("b"), 3)
-        );
+        assert_eq!((&backup["model"], count(&backup["instances"])), (&json!("b"), 3));
         let rows = [0, 1].map(|row| count(&of(4)["strategy"]["parity"][row]["instances"]));
         assert_eq!(rows, [2, 1]);
     }

@@ -113,11 +113,7 @@ impl<'a> MeasuredCluster<'a> {
         for run in self.runs {
             strategies.push(run.finish().await?);
         }
-        Ok(Comparison {
-            settings,
-            strategies,
-            faults: self.faults,
-        })
+        Ok(Comparison { settings, strategies, faults: self.faults })
     }
 
     /// The requests of the block of that number, which are the same for every strategy.
@@ -219,11 +215,7 @@ impl<'a> MeasuredCluster<'a> {
         if let Some(actor) = actor {
             self.faults.extend(actor.finish().await?);
         }
-        Ok(Block {
-            started_s,
-            valid: LagReport::of(&recording).is_valid(),
-            recording,
-        })
+        Ok(Block { started_s, valid: LagReport::of(&recording).is_valid(), recording })
     }
 
     fn settings(&self) -> Settings {

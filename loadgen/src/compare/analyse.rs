@@ -23,13 +23,8 @@ use crate::run::{Record, RequestOutcome};
 use crate::target::Failure;
 
 /// The percentiles that are reported, by the names of [`Summary`]'s fields.
-const PERCENTILES: [(&str, f64); 5] = [
-    ("p50", 0.5),
-    ("p90", 0.9),
-    ("p99", 0.99),
-    ("p99_5", 0.995),
-    ("p99_9", 0.999),
-];
+const PERCENTILES: [(&str, f64); 5] =
+    [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99_5", 0.995), ("p99_9", 0.999)];
 
 type Percentiles = [f64; PERCENTILES.len()];
 

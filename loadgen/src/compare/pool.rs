@@ -31,11 +31,7 @@ impl Pool {
                 seen[*block as usize] += 1;
             }
         }
-        Self {
-            samples,
-            before,
-            sizes,
-        }
+        Self { samples, before, sizes }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -92,13 +88,9 @@ mod tests {
 
     #[test]
     fn ranks_are_the_least_that_reach_the_share() {
-        for (count, quantile, expected) in [
-            (1000, 0.999, 999),
-            (10, 0.5, 5),
-            (11, 0.5, 6),
-            (1, 0.999, 1),
-            (100, 1.0, 100),
-        ] {
+        for (count, quantile, expected) in
+            [(1000, 0.999, 999), (10, 0.5, 5), (11, 0.5, 6), (1, 0.999, 1), (100, 1.0, 100)]
+        {
             assert_eq!(rank(count, quantile), expected, "{quantile} of {count}");
         }
     }

@@ -37,10 +37,7 @@ pub struct Bootstrap {
 
 impl Default for Bootstrap {
     fn default() -> Self {
-        Self {
-            resamples: 2000,
-            seed: 1,
-        }
+        Self { resamples: 2000, seed: 1 }
     }
 }
 

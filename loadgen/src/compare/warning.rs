@@ -40,11 +40,7 @@ type Said = Vec<(WarningKind, String)>;
 pub(super) fn warnings(report: &CompareReport) -> Vec<Warning> {
     let about = |strategy: Option<&String>, said: Said| {
         let strategy = strategy.cloned();
-        let warning = move |(kind, text)| Warning {
-            kind,
-            strategy: strategy.clone(),
-            text,
-        };
+        let warning = move |(kind, text)| Warning { kind, strategy: strategy.clone(), text };
         said.into_iter().map(warning)
     };
     let mut warnings: Vec<Warning> = about(None, about_all(report)).collect();
@@ -137,9 +133,7 @@ fn losses(strategy: &StrategyReport, baseline: &str) -> Said {
     let slower = surely(strategy.p50_ratio, |range| range.low > 1.0);
     if let Some(ratio) = slower.filter(|ratio| ratio.value > SLOWER) {
         let more = 100.0 * (ratio.value - 1.0);
-        said.push(format!(
-            "{name} loses: its median is {more:.0} % above that of {baseline}"
-        ));
+        said.push(format!("{name} loses: its median is {more:.0} % above that of {baseline}"));
     }
     let said = said.into_iter();
     said.map(|text| (WarningKind::Loses, text)).collect()

@@ -111,12 +111,7 @@ impl FromStr for Arm {
         if kind.starts_with("coded") {
             settings.entry("k").or_insert(Value::from(USUAL_K));
         }
-        Ok(Self {
-            name: text.to_owned(),
-            settings,
-            all_instances,
-            ..Self::default()
-        })
+        Ok(Self { name: text.to_owned(), settings, all_instances, ..Self::default() })
     }
 }
 
@@ -154,10 +149,7 @@ impl Arm {
         let config: StrategyConfig = serde_json::from_value(Value::Object(settings))
             .map_err(|error| refused(error.to_string()))?;
         let (deployed, redundant) = (instances.deployed, instances.redundant);
-        ensure!(
-            deployed > 0,
-            "instances 0; give at least one instance of the deployed model"
-        );
+        ensure!(deployed > 0, "instances 0; give at least one instance of the deployed model");
         let deployed = match config {
             StrategyConfig::Replicate(_) | StrategyConfig::Hedge(_) => deployed + redundant,
             _ if self.all_instances => deployed + redundant,
@@ -242,11 +234,7 @@ const fn description(config: &StrategyConfig, all_instances: bool) -> &'static s
 mod tests {
     use super::*;
 
-    const INSTANCES: Instances = Instances {
-        deployed: 12,
-        redundant: 7,
-        slots: 1,
-    };
+    const INSTANCES: Instances = Instances { deployed: 12, redundant: 7, slots: 1 };
 
     fn resolve(text: &str) -> anyhow::Result<ResolvedArm> {
         text.parse::<Arm>()?.resolve(INSTANCES)
@@ -265,10 +253,7 @@ mod tests {
         for name in StrategyConfig::NAMES {
             assert_eq!(resolve(name).unwrap().config.name(), *name);
         }
-        assert_eq!(
-            resolve(EQUAL_RESOURCES).unwrap().config,
-            StrategyConfig::None
-        );
+        assert_eq!(resolve(EQUAL_RESOURCES).unwrap().config, StrategyConfig::None);
     }
 
     #[test]
@@ -302,10 +287,7 @@ mod tests {
             ("coded:copies=2", "unknown field `copies`"),
             ("replicate:copies=1", "copies: 1"),
             ("coded:k=13", "k = 13 is more than the 12 instances"),
-            (
-                "coded:r=8",
-                "needs at least 8 redundant instances and has 7",
-            ),
+            ("coded:r=8", "needs at least 8 redundant instances and has 7"),
         ] {
             let line = resolve(text).unwrap_err().to_string();
             assert!(line.contains(named) && !line.contains('\n'), "{line}");

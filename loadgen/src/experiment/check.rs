@@ -20,14 +20,8 @@ impl Experiment {
 
     fn check_fields(&self) -> anyhow::Result<()> {
         let (rate, requests, blocks) = (self.rate, self.requests, self.blocks);
-        ensure!(
-            !self.model.is_empty(),
-            "model: none; name the deployed model"
-        );
-        ensure!(
-            rate.is_finite() && rate > 0.0,
-            "rate: {rate}; give requests/s above 0"
-        );
+        ensure!(!self.model.is_empty(), "model: none; name the deployed model");
+        ensure!(rate.is_finite() && rate > 0.0, "rate: {rate}; give requests/s above 0");
         let cluster = self.starts_processes();
         for (name, value, needed) in [
             ("instances.deployed", self.instances.deployed, cluster),
@@ -41,16 +35,10 @@ impl Experiment {
             "requests: {requests} requests for {blocks} blocks; give at least one request to each \
              block"
         );
-        ensure!(
-            self.timeout_ms > 0,
-            "timeout_ms: 0; give milliseconds above 0"
-        );
+        ensure!(self.timeout_ms > 0, "timeout_ms: 0; give milliseconds above 0");
         let faults = self.faults.validate();
         faults.map_err(|problem| anyhow!("faults: {problem}; see parapet-instance"))?;
-        ensure!(
-            !self.strategies.is_empty(),
-            "strategies: none; add a [[strategies]] table"
-        );
+        ensure!(!self.strategies.is_empty(), "strategies: none; add a [[strategies]] table");
         let mut names = BTreeSet::new();
         for (index, arm) in self.strategies.iter().enumerate() {
             let name = &arm.name;
@@ -82,10 +70,7 @@ impl Experiment {
             instance < total,
             "instance: instance {instance} of {total}; count from 0, the redundant ones last"
         );
-        ensure!(
-            block < blocks,
-            "block: block {block} of {blocks}; count from 0"
-        );
+        ensure!(block < blocks, "block: block {block} of {blocks}; count from 0");
         let span = |seconds: f64| (0.0..=86_400.0).contains(&seconds);
         ensure!(
             span(event.after_s) && event.for_s.is_none_or(span),

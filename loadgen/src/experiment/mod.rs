@@ -91,11 +91,7 @@ pub struct Instances {
 
 impl Default for Instances {
     fn default() -> Self {
-        Self {
-            deployed: 0,
-            redundant: 0,
-            slots: 1,
-        }
+        Self { deployed: 0, redundant: 0, slots: 1 }
     }
 }
 
@@ -155,10 +151,7 @@ impl Experiment {
     }
 
     pub(crate) fn fault_profile(&self) -> FaultProfile {
-        FaultProfile {
-            seed: self.faults.seed ^ self.seed,
-            ..self.faults.clone()
-        }
+        FaultProfile { seed: self.faults.seed ^ self.seed, ..self.faults.clone() }
     }
 
     pub fn models(&self) -> Vec<String> {

@@ -40,9 +40,7 @@ fn a_good_one_is_read() {
     let experiment = read(GOOD).unwrap();
     assert_eq!(experiment.models(), ["fashion", "parity"]);
     assert_eq!(experiment.block_requests(), [3, 3, 3, 3, 3, 2, 2, 2, 2, 2]);
-    let coded = experiment.strategies[1]
-        .resolve(experiment.instances)
-        .unwrap();
+    let coded = experiment.strategies[1].resolve(experiment.instances).unwrap();
     assert_eq!(coded.pools.iter().map(|(_, count)| count).sum::<usize>(), 6);
 }
 
@@ -70,10 +68,7 @@ fn frontends_that_run_need_no_instances() {
     let added = |text: &str| format!("{GIVEN}{text}");
     let none = "settings = { kind = \"none\" }\nall_instances = true";
     let metrics = GOOD.replace(none, "metrics_url = \"http://a\"");
-    let (beside, every) = (
-        "strategies[1].url: beside settings",
-        "every strategy has a url",
-    );
+    let (beside, every) = ("strategies[1].url: beside settings", "every strategy has a url");
     let no_address = "strategies[1].url: \"http://\" is no address";
     let first = "url = \"http://127.0.0.1:8000\"";
     for (mistake, named) in [

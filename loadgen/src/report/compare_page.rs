@@ -100,11 +100,7 @@ fn latencies(report: &CompareReport) -> Table {
         };
         let requests = Cell::count(strategy.latency.count);
         let times = strategy.latency.figures().map(time);
-        let relations = [
-            Some(strategy.gap_ms),
-            strategy.gap_ratio,
-            strategy.p50_ratio,
-        ];
+        let relations = [Some(strategy.gap_ms), strategy.gap_ratio, strategy.p50_ratio];
         let cells = std::iter::once(requests).chain(times);
         let name = Cell::named(series, &strategy.name);
         table.row(name, cells.chain(relations.map(Cell::estimate)));

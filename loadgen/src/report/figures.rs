@@ -134,10 +134,7 @@ impl Tally {
     }
 
     pub(crate) fn latency(&self) -> Latency {
-        Latency {
-            answered: self.answered.summary(),
-            all: self.all.summary(),
-        }
+        Latency { answered: self.answered.summary(), all: self.all.summary() }
     }
 
     pub(crate) fn provenance(&self) -> BTreeMap<Provenance, Answers> {
@@ -165,11 +162,7 @@ impl Tally {
 impl Accuracy {
     fn of(judged: usize, correct: usize) -> Option<Self> {
         let accuracy = correct as f64 / judged as f64;
-        (judged > 0).then_some(Self {
-            judged,
-            correct,
-            accuracy,
-        })
+        (judged > 0).then_some(Self { judged, correct, accuracy })
     }
 }
 
@@ -317,11 +310,7 @@ mod tests {
     fn lag_limit_is_a_millisecond_or_a_twentieth_of_the_median() {
         let limits = [None, Some(4.0), Some(100.0)].map(lag_limit_ms);
         assert_eq!(limits, [1.0, 1.0, 5.0]);
-        let lag = |p99| LagReport {
-            p99,
-            limit: 1.0,
-            ..LagReport::default()
-        };
+        let lag = |p99| LagReport { p99, limit: 1.0, ..LagReport::default() };
         assert!(lag(1.0).is_valid() && !lag(1.1).is_valid());
     }
 
@@ -356,14 +345,8 @@ mod tests {
             ),
             ("/counts", "answered failed planned sent unanswered unsent"),
             ("/latency", "all answered"),
-            (
-                "/latency/answered",
-                "count max mean p50 p90 p99 p99_5 p99_9",
-            ),
-            (
-                "/provenance/exact",
-                "accuracy count latency mean_confidence share",
-            ),
+            ("/latency/answered", "count max mean p50 p90 p99 p99_5 p99_9"),
+            ("/provenance/exact", "accuracy count latency mean_confidence share"),
             ("/accuracy", "accuracy correct judged"),
             ("/lag", "limit max p50 p99"),
             ("/errors", "http-429"),

@@ -204,10 +204,7 @@ impl Display for Table {
 impl Cell {
     pub(crate) fn named(series: usize, name: &str) -> Self {
         let series = Some(series);
-        Self {
-            series,
-            ..Self::from(name)
-        }
+        Self { series, ..Self::from(name) }
     }
 
     pub(crate) fn with_small(mut self, small: String) -> Self {
@@ -249,10 +246,7 @@ impl Cell {
 
 impl<T: Into<String>> From<T> for Cell {
     fn from(text: T) -> Self {
-        Self {
-            text: text.into(),
-            ..Self::default()
-        }
+        Self { text: text.into(), ..Self::default() }
     }
 }
 

@@ -62,13 +62,7 @@ pub(super) enum Shape {
 
 impl Plot {
     pub(super) fn new(x: Axis, heights: Vec<f64>) -> Self {
-        Self {
-            x,
-            heights,
-            height: 380,
-            layers: Vec::new(),
-            bands: Vec::new(),
-        }
+        Self { x, heights, height: 380, layers: Vec::new(), bands: Vec::new() }
     }
 
     pub(super) fn push(&mut self, series: usize, shape: Shape) {

@@ -129,10 +129,8 @@ pub(super) fn spectrum(distributions: &[(usize, u64, &[SpectrumPoint])]) -> Stri
         };
         let sure = points.iter().take_while(quotable).count();
         // The faint line begins at the last sure point, so that there is no gap.
-        for (points, opacity) in [
-            (&points[..sure], 1.0),
-            (&points[sure.saturating_sub(1)..], 0.4),
-        ] {
+        for (points, opacity) in [(&points[..sure], 1.0), (&points[sure.saturating_sub(1)..], 0.4)]
+        {
             let line = points.iter().map(place).collect();
             plot.push(*series, Shape::Line(line, 2, opacity));
         }

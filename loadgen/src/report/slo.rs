@@ -106,28 +106,12 @@ mod tests {
 
     fn missed(texts: &[&str], accuracy: Option<f64>) -> Vec<String> {
         let slos: Vec<Slo> = texts.iter().map(|text| text.parse().unwrap()).collect();
-        let times = [
-            ("mean", 4.0),
-            ("p50", 3.0),
-            ("p99", 12.0),
-            ("p99_9", 31.25),
-            ("max", 50.0),
-        ];
+        let times = [("mean", 4.0), ("p50", 3.0), ("p99", 12.0), ("p99_9", 31.25), ("max", 50.0)];
         let mut latency = serde_json::json!({ "count": 9, "p90": 6.0, "p99_5": 20.0 });
-        times
-            .iter()
-            .for_each(|(name, time)| latency[name] = (*time).into());
+        times.iter().for_each(|(name, time)| latency[name] = (*time).into());
         let latency = serde_json::from_value(latency).unwrap();
-        let counts = Counts {
-            sent: 1000,
-            failed: 2,
-            ..Counts::default()
-        };
-        let accuracy = accuracy.map(|accuracy| Accuracy {
-            judged: 10,
-            correct: 9,
-            accuracy,
-        });
+        let counts = Counts { sent: 1000, failed: 2, ..Counts::default() };
+        let accuracy = accuracy.map(|accuracy| Accuracy { judged: 10, correct: 9, accuracy });
         check(&slos, Some(latency), counts, accuracy)
     }
 

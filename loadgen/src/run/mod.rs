@@ -64,12 +64,8 @@ pub async fn run<T: Transport, P: Pacer + Send + 'static>(
 ) -> std::io::Result<Recording> {
     let start = Instant::now();
     let tasks = TaskTracker::new();
-    let sender = Arc::new(Sender {
-        plan: plan.clone(),
-        transport,
-        progress: Arc::clone(&progress),
-        start,
-    });
+    let sender =
+        Arc::new(Sender { plan: plan.clone(), transport, progress: Arc::clone(&progress), start });
     let release = {
         let (tasks, runtime) = (tasks.clone(), tokio::runtime::Handle::current());
         move |index| {

@@ -46,9 +46,8 @@ impl Pacer for KernelPacer {
         let timer = Timer::new()?;
         for (index, &planned_us) in schedule.planned_us.iter().enumerate() {
             let planned = Duration::from_micros(planned_us);
-            while let Some(left) = planned
-                .checked_sub(start.elapsed())
-                .filter(|left| !left.is_zero())
+            while let Some(left) =
+                planned.checked_sub(start.elapsed()).filter(|left| !left.is_zero())
             {
                 let expiration = Expiration::OneShot(TimeSpec::from_duration(left));
                 let Timer(kernel) = timer.get_ref();

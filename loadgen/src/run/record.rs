@@ -95,17 +95,9 @@ struct State {
 
 impl Progress {
     pub fn new(schedule: &Schedule) -> Self {
-        let record = |&planned_us: &u64| Record {
-            planned_us,
-            ..Record::default()
-        };
+        let record = |&planned_us: &u64| Record { planned_us, ..Record::default() };
         let records: Vec<Record> = schedule.planned_us.iter().map(record).collect();
-        Self(Mutex::new(State {
-            records,
-            sent: 0,
-            answered: 0,
-            without_answer: 0,
-        }))
+        Self(Mutex::new(State { records, sent: 0, answered: 0, without_answer: 0 }))
     }
 
     /// A line with what there is so far.
@@ -145,11 +137,6 @@ impl Progress {
     pub(super) fn finish(&self, sending_ended: Duration, ended: Duration) -> Recording {
         let records = std::mem::take(&mut self.0.lock().records);
         let partial = records.iter().any(|record| record.outcome.is_none());
-        Recording {
-            records,
-            sending_ended,
-            ended,
-            partial,
-        }
+        Recording { records, sending_ended, ended, partial }
     }
 }

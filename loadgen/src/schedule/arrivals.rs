@@ -90,11 +90,7 @@ pub struct Bursts {
 
 impl Default for Bursts {
     fn default() -> Self {
-        Self {
-            ratio: 5,
-            mean_on_ms: 200,
-            mean_off_ms: 800,
-        }
+        Self { ratio: 5, mean_on_ms: 200, mean_off_ms: 800 }
     }
 }
 
@@ -185,15 +181,9 @@ impl FromStr for Bursts {
         let numbers = numbers.context("unknown arrivals; use constant, poisson or bursts")?;
         let numbers: Result<Vec<u32>, _> = numbers.split(':').map(str::parse).collect();
         match numbers.unwrap_or_default()[..] {
-            [
-                ratio @ 2..=1_000_000,
-                mean_on_ms @ (1..),
-                mean_off_ms @ (1..),
-            ] => Ok(Self {
-                ratio,
-                mean_on_ms,
-                mean_off_ms,
-            }),
+            [ratio @ 2..=1_000_000, mean_on_ms @ (1..), mean_off_ms @ (1..)] => {
+                Ok(Self { ratio, mean_on_ms, mean_off_ms })
+            }
             _ => bail!(
                 "unknown bursts; use bursts or bursts:RATIO:MEAN_ON_MS:MEAN_OFF_MS in whole \
                  numbers, a ratio from 2 to 1000000 and positive times, as in bursts:5:200:800"
@@ -226,12 +216,7 @@ mod tests {
             *count += 1.0;
         }
         let mean = counts.iter().sum::<f64>() / windows as f64;
-        counts
-            .iter()
-            .map(|count| (count - mean).powi(2))
-            .sum::<f64>()
-            / windows as f64
-            / mean
+        counts.iter().map(|count| (count - mean).powi(2)).sum::<f64>() / windows as f64 / mean
     }
 
     fn expected(bursts: Bursts, rate: f64, window_s: f64) -> f64 {
@@ -322,10 +307,7 @@ mod tests {
             assert_eq!(json, format!("{text:?}"));
             assert_eq!(serde_json::from_str::<Arrivals>(&json).unwrap(), arrivals);
         }
-        assert_eq!(
-            "bursts".parse::<Arrivals>().unwrap().to_string(),
-            "bursts:5:200:800"
-        );
+        assert_eq!("bursts".parse::<Arrivals>().unwrap().to_string(), "bursts:5:200:800");
         assert!("Poisson".parse::<Arrivals>().is_err());
     }
 }

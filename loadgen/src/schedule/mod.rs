@@ -184,27 +184,15 @@ mod tests {
             (Poisson, 0.0, Requests(1), "is not a positive number"),
             (Poisson, -1.0, Requests(1), "is not a positive number"),
             (Poisson, f64::NAN, Requests(1), "is not a positive number"),
-            (
-                Poisson,
-                f64::INFINITY,
-                Requests(1),
-                "is not a positive number",
-            ),
+            (Poisson, f64::INFINITY, Requests(1), "is not a positive number"),
             (Poisson, 1.0, Requests(0), "the run is empty"),
-            (
-                Poisson,
-                1.0,
-                Length::Duration(Duration::ZERO),
-                "the run is empty",
-            ),
+            (Poisson, 1.0, Length::Duration(Duration::ZERO), "the run is empty"),
             (Poisson, 1e6, Length::Duration(HOUR), "is more than"),
             (Poisson, 1.0, Requests(MAX_REQUESTS + 1), "is more than"),
             (Poisson, 1e-300, Requests(9), "is more than"),
             (bursts, 1e-9, Requests(9), "next to no requests in a burst"),
         ] {
-            let refused = Schedule::plan(arrivals, rate, length, 1)
-                .unwrap_err()
-                .to_string();
+            let refused = Schedule::plan(arrivals, rate, length, 1).unwrap_err().to_string();
             assert!(refused.contains(says), "{rate}: {refused}");
         }
     }

@@ -121,10 +121,7 @@ fn parse(mut lines: impl BufRead, scale: f64, most: usize) -> anyhow::Result<Vec
         before = found;
         times_s.push(found / scale);
     }
-    ensure!(
-        !times_s.is_empty(),
-        "holds no times; write one a line, in seconds from the start"
-    );
+    ensure!(!times_s.is_empty(), "holds no times; write one a line, in seconds from the start");
     Ok(times_s)
 }
 
@@ -160,9 +157,7 @@ mod tests {
         packed.write_all(b"seconds\n0\n0.25\n0.25\n10\n").unwrap();
         let packed = packed.finish().unwrap();
         assert_eq!(load(&packed, 1.0).unwrap().times_s, expected);
-        let cut = load(&packed[..packed.len() - 12], 1.0)
-            .unwrap_err()
-            .to_string();
+        let cut = load(&packed[..packed.len() - 12], 1.0).unwrap_err().to_string();
         assert!(cut.contains("truncated or damaged gzip file"), "{cut}");
     }
 
@@ -188,18 +183,11 @@ mod tests {
             ("a\nb\n", "line 2: \"b\" is not a number"),
             ("-1\n", "line 1: -1 is negative"),
             ("0\n\n2\n1.5\n", "line 4: 1.5 comes after 2"),
-            (
-                "1700000000\n",
-                "line 1: 1700000000 is 19676 days into the run",
-            ),
+            ("1700000000\n", "line 1: 1700000000 is 19676 days into the run"),
             ("time\n", "holds no times"),
             ("", "holds no times"),
         ] {
-            assert!(
-                line(contents).contains(expected),
-                "{contents:?}: {}",
-                line(contents)
-            );
+            assert!(line(contents).contains(expected), "{contents:?}: {}", line(contents));
         }
         let many = |contents: &str| parse(contents.as_bytes(), 1.0, 2);
         assert_eq!(many("0\n1\n\n").unwrap(), [0.0, 1.0]);

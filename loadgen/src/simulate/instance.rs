@@ -68,11 +68,9 @@ impl Instance {
 
     /// When a stop that `time` falls into is over, or `time`.
     pub(super) fn stopped_until(&self, time: u64) -> u64 {
-        self.stops.iter().fold(time, |time, &(from, until)| {
-            match (from..until).contains(&time) {
-                true => until,
-                false => time,
-            }
+        self.stops.iter().fold(time, |time, &(from, until)| match (from..until).contains(&time) {
+            true => until,
+            false => time,
         })
     }
 

@@ -16,12 +16,8 @@ use crate::target::Provenance;
 
 pub const SCHEMA: &str = "parapet-loadgen/simulation/4";
 
-const KINDS: [Provenance; 4] = [
-    Provenance::Exact,
-    Provenance::Hedged,
-    Provenance::Backup,
-    Provenance::Reconstructed,
-];
+const KINDS: [Provenance; 4] =
+    [Provenance::Exact, Provenance::Hedged, Provenance::Backup, Provenance::Reconstructed];
 
 /// The figures of all strategies of a [`Experiment`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -209,12 +205,7 @@ fn blocks(recording: &Recording, count: usize, block_s: f64) -> Vec<Block> {
         let partial = is_last_of_partial || records.iter().any(|record| record.outcome.is_none());
         blocks.push(Block {
             started_s,
-            recording: Recording {
-                records,
-                sending_ended,
-                ended,
-                partial,
-            },
+            recording: Recording { records, sending_ended, ended, partial },
             valid: true,
         });
         if is_last_of_partial {

@@ -73,10 +73,7 @@ impl Simulation {
         let models = models.map(|(role, _)| model(experiment, arm, *role));
         Self {
             name: arm.name.clone(),
-            experiment: Experiment {
-                faults: experiment.fault_profile(),
-                ..experiment.clone()
-            },
+            experiment: Experiment { faults: experiment.fault_profile(), ..experiment.clone() },
             models: models.collect(),
             core: CoreConfig {
                 max_slots: 0,
@@ -110,10 +107,7 @@ impl Simulation {
         ensure!(short, "rate: {rate}; raise it, or give fewer queries");
         let instances: usize = self.core.pools.iter().map(|pool| pool.instances).sum();
         let known = (1..=MAX_INSTANCES).contains(&instances);
-        ensure!(
-            known,
-            "instances: {instances}; give 1 to {MAX_INSTANCES} in all"
-        );
+        ensure!(known, "instances: {instances}; give 1 to {MAX_INSTANCES} in all");
         let usable = |pool: &PoolConfig| pool.instances > 0 && (1..=1024).contains(&pool.slots);
         ensure!(
             self.core.pools.iter().all(usable),
@@ -121,10 +115,7 @@ impl Simulation {
         );
         let faults = experiment.faults.validate();
         faults.map_err(|problem| anyhow!("faults: {problem}; correct the fault profile"))?;
-        ensure!(
-            experiment.timeout_ms > 0,
-            "deadline: 0; give some milliseconds"
-        );
+        ensure!(experiment.timeout_ms > 0, "deadline: 0; give some milliseconds");
         experiment.simulation.check()
     }
 
@@ -200,10 +191,7 @@ mod tests {
         let times = &arms[0].experiment.faults.model_service_time;
         let given = ["fashion-small", "fashion-student-k2-r1"];
         assert_eq!(times.keys().collect::<Vec<_>>(), given);
-        assert_eq!(
-            arm("approximate_backup").models,
-            ["fashion", "fashion-small"]
-        );
+        assert_eq!(arm("approximate_backup").models, ["fashion", "fashion-small"]);
         let settings = &arms[0].experiment;
         assert_eq!((settings.requests, settings.timeout_ms), (20_000, 2000));
     }
@@ -214,20 +202,13 @@ mod tests {
         let given = "strategies[0].url: a frontend that runs";
         let wrong_type = "invalid type: string \"0.05\"";
         for (from, to, named) in [
-            (
-                "settings = { kind = \"none\" }",
-                "url = \"http://a\"",
-                given,
-            ),
+            ("settings = { kind = \"none\" }", "url = \"http://a\"", given),
             (share, "shares = 0.05", "unknown field `shares`"),
             (share, "share = \"0.05\"", wrong_type),
         ] {
             assert!(TAIL.contains(from), "{from}");
             let read = read(&TAIL.replacen(from, to, 1));
-            let error = read
-                .and_then(|it| simulations(&it))
-                .unwrap_err()
-                .to_string();
+            let error = read.and_then(|it| simulations(&it)).unwrap_err().to_string();
             assert!(error.contains(named) && !error.contains('\n'), "{error}");
         }
     }

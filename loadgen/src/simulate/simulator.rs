@@ -112,9 +112,7 @@ impl Simulator {
         }
         let event = self.cluster.next_at().unwrap_or(u64::MAX);
         let timer = self.engine.next_timer().map_or(u64::MAX, Time::as_nanos);
-        let arrival = self
-            .next
-            .map_or(u64::MAX, |planned_us| planned_us.saturating_mul(1000));
+        let arrival = self.next.map_or(u64::MAX, |planned_us| planned_us.saturating_mul(1000));
         let at = event.min(timer).min(arrival);
         if at == u64::MAX {
             return None;
@@ -147,11 +145,7 @@ impl Simulator {
         let sent = Sent { index, planned_us };
         self.sent += 1;
         if let Some(records) = &mut self.records {
-            records.push(Record {
-                planned_us,
-                sent_us: Some(planned_us),
-                ..Record::default()
-            });
+            records.push(Record { planned_us, sent_us: Some(planned_us), ..Record::default() });
         }
         let now = self.time();
         let (domain, kind, experiment) = (DomainId(0), 0, &self.simulation.experiment);
@@ -240,11 +234,7 @@ impl Simulator {
                 return self.done(sent, RequestOutcome::Failed(failure));
             }
         };
-        let answer = target::Answer {
-            provenance,
-            confidence: None,
-            class: None,
-        };
+        let answer = target::Answer { provenance, confidence: None, class: None };
         self.done(sent, RequestOutcome::Answered(answer));
     }
 
@@ -329,21 +319,14 @@ impl Simulator {
 
     fn pool_use(&self, pool: usize) -> PoolUse {
         let (elapsed, queue) = (self.cluster.now, self.queues[pool]);
-        let busy = self
-            .cluster
-            .pool(pool)
-            .map(|instance| u128::from(instance.busy(elapsed)));
+        let busy = self.cluster.pool(pool).map(|instance| u128::from(instance.busy(elapsed)));
         let (busy, all): (u128, _) = (busy.sum(), u128::from(elapsed.max(1)));
         let instances = self.simulation.core.pools[pool].instances;
         PoolUse {
             role: self.simulation.arm.pools[pool].0.to_string(),
             instances,
             utilisation: busy as f64 / (all * instances.max(1) as u128) as f64,
-            batches: self
-                .cluster
-                .pool(pool)
-                .map(|instance| instance.batches)
-                .sum(),
+            batches: self.cluster.pool(pool).map(|instance| instance.batches).sum(),
             mean_queue: queue.area as f64 / all as f64,
             max_queue: queue.longest,
         }

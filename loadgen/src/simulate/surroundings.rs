@@ -46,15 +46,8 @@ pub struct Network {
 impl Default for Network {
     /// Small delays, of the size that one machine's own sockets have.
     fn default() -> Self {
-        let delay = |exponential_ms| Delay {
-            constant_ms: 0.1,
-            exponential_ms,
-        };
-        Self {
-            client: delay(0.05),
-            to_instance: delay(0.0),
-            to_frontend: delay(0.05),
-        }
+        let delay = |exponential_ms| Delay { constant_ms: 0.1, exponential_ms };
+        Self { client: delay(0.05), to_instance: delay(0.0), to_frontend: delay(0.05) }
     }
 }
 
@@ -106,10 +99,9 @@ impl Default for Surroundings {
 
 impl Surroundings {
     pub(super) fn check(&self) -> anyhow::Result<()> {
-        for (name, value) in [
-            ("max_batch_size", self.max_batch_size),
-            ("instance_queue", self.instance_queue),
-        ] {
+        for (name, value) in
+            [("max_batch_size", self.max_batch_size), ("instance_queue", self.instance_queue)]
+        {
             ensure!(value > 0, "{name}: 0; give at least 1");
         }
         for (name, ms) in [("encode_ms", self.encode_ms), ("decode_ms", self.decode_ms)] {

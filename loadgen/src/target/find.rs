@@ -191,17 +191,8 @@ mod tests {
         assert_eq!("http://localhost".parse::<TargetUrl>().unwrap().port, 80);
         let url: TargetUrl = "grpc://localhost:9000".parse().unwrap();
         assert!(url.grpc && url.to_string() == "grpc://localhost:9000");
-        let wrong = [
-            "",
-            "localhost:8000",
-            "grpc://localhost",
-            "https://a:1",
-            "http://",
-        ];
-        for wrong in wrong
-            .into_iter()
-            .chain(["http://a/b", "http://u@a:1", "ftp://a"])
-        {
+        let wrong = ["", "localhost:8000", "grpc://localhost", "https://a:1", "http://"];
+        for wrong in wrong.into_iter().chain(["http://a/b", "http://u@a:1", "ftp://a"]) {
             let refused = wrong.parse::<TargetUrl>().unwrap_err().to_string();
             assert!(refused.contains("is not an address"), "{wrong}: {refused}");
         }

@@ -111,11 +111,7 @@ fn failure(status: &Status) -> Failure {
         }
         cause = error.source();
     }
-    if made_here {
-        Failure::ConnectionLost
-    } else {
-        Failure::Grpc(status.code() as i32)
-    }
+    if made_here { Failure::ConnectionLost } else { Failure::Grpc(status.code() as i32) }
 }
 
 pub(super) async fn metadata(
@@ -126,10 +122,7 @@ pub(super) async fn metadata(
     let endpoint = endpoint(address).map_err(unreachable)?;
     let channel = endpoint.connect().await;
     let channel = channel.map_err(|error| unreachable(error.into()))?;
-    let request = ModelMetadataRequest {
-        name: model.to_owned(),
-        version: String::new(),
-    };
+    let request = ModelMetadataRequest { name: model.to_owned(), version: String::new() };
     let answer = InferenceClient::new(channel).model_metadata(request).await;
     let answer = answer.map_err(|status| match status.code() {
         Code::NotFound => Unanswered::UnknownModel,

@@ -54,11 +54,7 @@ impl Transport for HttpTransport {
 }
 
 fn answer(response: Response) -> Result<Answer, Failure> {
-    let Response {
-        status,
-        headers,
-        body,
-    } = response;
+    let Response { status, headers, body } = response;
     if status != StatusCode::OK {
         return Err(Failure::Status(status.as_u16()));
     }
@@ -112,10 +108,7 @@ mod tests {
     fn the_top_class_is_the_first_largest_value() {
         let class = |values: &[f32]| {
             let output = Tensor::from_f32("y", [1, values.len()], values).unwrap();
-            top_class(&InferResponse {
-                outputs: vec![output],
-                ..InferResponse::default()
-            })
+            top_class(&InferResponse { outputs: vec![output], ..InferResponse::default() })
         };
         assert_eq!(class(&[-3.0, 2.0, 2.0]), Some(1));
         assert_eq!(class(&[]), None);

@@ -18,11 +18,8 @@ use crate::payload::{Body, WireEncoding};
 
 /// Every connection that is idle is kept: a limit on connections would make requests wait for each
 /// other and so turn the load into a closed loop, and opening one takes time of the generator's.
-const LIMITS: Limits = Limits {
-    connect_timeout: None,
-    max_response_bytes: 16 << 20,
-    max_idle: usize::MAX,
-};
+const LIMITS: Limits =
+    Limits { connect_timeout: None, max_response_bytes: 16 << 20, max_idle: usize::MAX };
 
 /// Carries requests to a server; tests answer from memory.
 pub trait Transport: Send + Sync + 'static {

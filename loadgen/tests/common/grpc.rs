@@ -30,25 +30,16 @@ pub(crate) async fn start(behaviour: Behaviour) -> (SocketAddr, Arc<AtomicUsize>
     let requests = Arc::new(AtomicUsize::new(0));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let service = InferenceServer::new(Service {
-        behaviour,
-        requests: Arc::clone(&requests),
-    });
+    let service = InferenceServer::new(Service { behaviour, requests: Arc::clone(&requests) });
     let server = Server::over_http2(service, Limits::default(), 1000);
-    tokio::spawn(async move {
-        server
-            .run(listener, std::future::pending(), Duration::ZERO)
-            .await
-    });
+    tokio::spawn(async move { server.run(listener, std::future::pending(), Duration::ZERO).await });
     (address, requests)
 }
 
 type Reply<T> = Result<Response<T>, Status>;
 
 fn nothing<T>() -> Reply<T> {
-    Err(Status::unimplemented(
-        "the load generator does not ask this",
-    ))
+    Err(Status::unimplemented("the load generator does not ask this"))
 }
 
 #[tonic::async_trait]
@@ -100,12 +91,8 @@ impl InferenceService for Service {
             outputs: vec![Tensor::from_f32("scores", [1, CLASSES], &scores).unwrap()],
             ..InferResponse::default()
         };
-        response
-            .parameters
-            .insert("provenance".to_owned(), provenance.into());
-        response
-            .parameters
-            .insert("confidence".to_owned(), 0.75.into());
+        response.parameters.insert("provenance".to_owned(), provenance.into());
+        response.parameters.insert("confidence".to_owned(), 0.75.into());
         Ok(Response::new(write_response(&response, Form::Raw)))
     }
 }

@@ -67,17 +67,11 @@ pub(crate) async fn start_with_metrics(behaviour: Behaviour) -> (SocketAddr, Arc
              parapet_redundant_requests_total{{model=\"others\",fate=\"issued\"}} 99{issued}\n"
         )
     };
-    (
-        serve_app(app(behaviour, &requests).route("/metrics", get(metrics))).await,
-        requests,
-    )
+    (serve_app(app(behaviour, &requests).route("/metrics", get(metrics))).await, requests)
 }
 
 fn app(behaviour: Behaviour, requests: &Arc<AtomicUsize>) -> Router {
-    let app = App {
-        behaviour,
-        requests: Arc::clone(requests),
-    };
+    let app = App { behaviour, requests: Arc::clone(requests) };
     Router::new()
         .route("/v2/models/digits", get(metadata))
         .route("/v2/models/digits/infer", post(infer))
@@ -109,9 +103,8 @@ async fn metadata() -> Vec<u8> {
 
 async fn infer(State(app): State<App>, headers: HeaderMap, body: Bytes) -> Response {
     let number = app.requests.fetch_add(1, Ordering::SeqCst);
-    let header_length = headers
-        .get(HEADER_CONTENT_LENGTH)
-        .map(|value| value.to_str().unwrap().parse().unwrap());
+    let header_length =
+        headers.get(HEADER_CONTENT_LENGTH).map(|value| value.to_str().unwrap().parse().unwrap());
     let request = decode_request(body, header_length).unwrap();
     assert_eq!(request.inputs[0].shape, [1, 1, SIDE, SIDE]);
     let class = (request.inputs[0].f32s().unwrap()[0] * 255.0).round() as usize;
@@ -145,9 +138,7 @@ fn answer(request: &InferRequest, class: usize, provenance: &'static str) -> Res
 
 /// Writes `count` images and their classes.
 pub(crate) fn write_data(folder: &Path, count: u8) {
-    let mut images = vec![
-        0, 0, 8, 3, 0, 0, 0, count, 0, 0, 0, SIDE as u8, 0, 0, 0, SIDE as u8,
-    ];
+    let mut images = vec![0, 0, 8, 3, 0, 0, 0, count, 0, 0, 0, SIDE as u8, 0, 0, 0, SIDE as u8];
     let mut labels = vec![0, 0, 8, 1, 0, 0, 0, count];
     for row in 0..count {
         let class = row % CLASSES as u8;

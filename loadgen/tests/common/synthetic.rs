@@ -27,23 +27,13 @@ pub(crate) struct Kind {
 
 pub(crate) const KINDS: [Kind; 4] = [
     kind("spread", 1.0, None, 0.0),
-    Kind {
-        coded: true,
-        ..kind("coded", 1.06, Some(11.0), 0.5)
-    },
+    Kind { coded: true, ..kind("coded", 1.06, Some(11.0), 0.5) },
     kind("hedged", 1.02, Some(19.0), 0.05),
     kind("replicated", 1.35, Some(9.0), 1.0),
 ];
 
 const fn kind(name: &'static str, slower: f64, rescue_ms: Option<f64>, extra: f64) -> Kind {
-    Kind {
-        name,
-        description: "made up",
-        slower,
-        rescue_ms,
-        coded: false,
-        extra,
-    }
+    Kind { name, description: "made up", slower, rescue_ms, coded: false, extra }
 }
 
 /// Size and seed of a made-up comparison.
@@ -58,23 +48,13 @@ pub(crate) struct Size {
 
 impl Default for Size {
     fn default() -> Self {
-        Self {
-            rate: 270.0,
-            blocks: 10,
-            block_s: 8.0,
-            straggler_probability: 0.01,
-            seed: 1,
-        }
+        Self { rate: 270.0, blocks: 10, block_s: 8.0, straggler_probability: 0.01, seed: 1 }
     }
 }
 
 impl Size {
     pub(crate) fn new(blocks: usize, block_s: f64) -> Self {
-        Self {
-            blocks,
-            block_s,
-            ..Self::default()
-        }
+        Self { blocks, block_s, ..Self::default() }
     }
 }
 
@@ -140,13 +120,7 @@ fn measured(kind: &Kind, place: usize, strategies: usize, size: Size) -> Measure
         let schedule = Schedule::plan(Arrivals::Poisson, size.rate, length, seed).unwrap();
         let record = |planned_us: &u64| {
             let stopped = round == 2 && (2_000_000..3_500_000).contains(planned_us);
-            record(
-                kind,
-                *planned_us,
-                stopped,
-                size.straggler_probability,
-                &mut random,
-            )
+            record(kind, *planned_us, stopped, size.straggler_probability, &mut random)
         };
         Block {
             started_s: (round * strategies + place) as f64 * size.block_s,
@@ -207,11 +181,8 @@ fn record(
         false => (Provenance::Exact, 0.973),
     };
     let (right, failed) = (unit() < accuracy, unit() < 0.000_02);
-    let answer = Answer {
-        provenance,
-        confidence: Some(0.9),
-        class: Some(if right { 3 } else { 5 }),
-    };
+    let answer =
+        Answer { provenance, confidence: Some(0.9), class: Some(if right { 3 } else { 5 }) };
     let outcome = match failed {
         true => RequestOutcome::Failed(Failure::Status(503)),
         false => RequestOutcome::Answered(answer),

@@ -43,16 +43,9 @@ impl Batcher {
         metrics: BatchMetrics,
     ) -> io::Result<Self> {
         let queue = Arc::new(Queue::new(policy, capacity));
-        let worker = Worker {
-            queue: queue.clone(),
-            engine,
-            metrics,
-        };
+        let worker = Worker { queue: queue.clone(), engine, metrics };
         let thread = std::thread::Builder::new().name(format!("model {model}"));
-        Ok(Self {
-            queue,
-            worker: thread.spawn(move || worker.run())?,
-        })
+        Ok(Self { queue, worker: thread.spawn(move || worker.run())? })
     }
 
     /// Waits for the outputs, in the model's order, for `inputs`: the model's inputs in its order,
@@ -60,12 +53,7 @@ impl Batcher {
     /// unless its batch is already running.
     pub async fn infer(&self, inputs: Vec<Tensor>, rows: usize) -> Result<Vec<Tensor>, BatchError> {
         let (reply, answer) = oneshot::channel();
-        self.queue.push(Item {
-            inputs,
-            rows,
-            arrived: Instant::now(),
-            reply,
-        })?;
+        self.queue.push(Item { inputs, rows, arrived: Instant::now(), reply })?;
         Ok(answer.await.map_err(|_| BatchError::WorkerGone)??)
     }
 

@@ -22,12 +22,7 @@ pub(super) fn join(requests: &[&[Tensor]]) -> Vec<Tensor> {
         if let Some(rows) = shape.first_mut() {
             *rows = parts().filter_map(|part| part.shape.first()).sum();
         }
-        Tensor {
-            name: tensor.name.clone(),
-            datatype: tensor.datatype,
-            shape,
-            data: data.freeze(),
-        }
+        Tensor { name: tensor.name.clone(), datatype: tensor.datatype, shape, data: data.freeze() }
     };
     first.iter().enumerate().map(joined).collect()
 }
@@ -73,12 +68,7 @@ fn take_rows(rest: &mut Tensor, rows: usize) -> Tensor {
         *taken = rows.min(*left);
         *left -= *taken;
     }
-    Tensor {
-        name: rest.name.clone(),
-        datatype: rest.datatype,
-        shape,
-        data,
-    }
+    Tensor { name: rest.name.clone(), datatype: rest.datatype, shape, data }
 }
 
 #[cfg(test)]
@@ -90,9 +80,7 @@ mod tests {
 
     fn request(rows: usize, first: f32) -> Vec<Tensor> {
         let values = |width: usize| -> Vec<f32> {
-            (0..rows * width)
-                .map(|index| first + index as f32)
-                .collect()
+            (0..rows * width).map(|index| first + index as f32).collect()
         };
         let text = |index: usize| {
             let text = "x".repeat(index % 3 + first as usize % 7);

@@ -35,12 +35,7 @@ struct State {
 
 impl Queue {
     pub(super) fn new(policy: BatchPolicy, capacity: usize) -> Self {
-        Self {
-            policy,
-            capacity,
-            state: Mutex::default(),
-            changed: Condvar::new(),
-        }
+        Self { policy, capacity, state: Mutex::default(), changed: Condvar::new() }
     }
 
     /// Puts an item at the end. Items whose clients have gone make room for it.
@@ -154,20 +149,12 @@ mod tests {
 
     fn item(rows: usize) -> (Item, Answer) {
         let (reply, answer) = oneshot::channel();
-        let item = Item {
-            inputs: Vec::new(),
-            rows,
-            arrived: Instant::now(),
-            reply,
-        };
+        let item = Item { inputs: Vec::new(), rows, arrived: Instant::now(), reply };
         (item, answer)
     }
 
     fn queue(max_rows: usize, max_delay: Duration, capacity: usize) -> Queue {
-        let policy = BatchPolicy {
-            max_rows,
-            max_delay,
-        };
+        let policy = BatchPolicy { max_rows, max_delay };
         Queue::new(policy, capacity)
     }
 
@@ -218,10 +205,7 @@ mod tests {
     #[test]
     fn a_single_request_waits_for_nothing_without_delay() {
         let now = Instant::now();
-        let policy = BatchPolicy {
-            max_rows: 8,
-            max_delay: Duration::ZERO,
-        };
+        let policy = BatchPolicy { max_rows: 8, max_delay: Duration::ZERO };
         assert_eq!(policy.decide([(1, now)], now), Decision::Run(1));
         assert_eq!(policy.decide([], now), Decision::Idle);
     }

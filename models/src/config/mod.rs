@@ -87,10 +87,7 @@ pub enum ConfigError {
     )]
     Missing(&'static str),
     #[error("{given} is set without {missing}: give both or neither")]
-    HalfTls {
-        given: &'static str,
-        missing: &'static str,
-    },
+    HalfTls { given: &'static str, missing: &'static str },
     #[error(
         "fault-profile is refused with environment = \"production\": remove it, or set \
             \"development\""
@@ -175,11 +172,9 @@ fn tls(
         return half("tls-client-crl", "tls-client-ca");
     }
     match (certificate, key) {
-        (Some(certificate), Some(key)) => Ok(Some(ServerFiles {
-            identity: Identity { certificate, key },
-            client_ca,
-            client_crl,
-        })),
+        (Some(certificate), Some(key)) => {
+            Ok(Some(ServerFiles { identity: Identity { certificate, key }, client_ca, client_crl }))
+        }
         (Some(_), None) => half("tls-certificate", "tls-key"),
         (None, Some(_)) => half("tls-key", "tls-certificate"),
         (None, None) if client_ca.is_some() => half("tls-client-ca", "tls-certificate"),
@@ -207,10 +202,7 @@ mod tests {
             4\nqueue_capacity = 9\n";
         let config = parse(file, &["--queue-capacity", "5", "--listen", "0.0.0.0:0"]).unwrap();
         assert_eq!(config.models[1], "b@3".parse().unwrap());
-        assert_eq!(
-            (config.models[1].name.as_str(), config.models[1].version),
-            ("b", Some(3))
-        );
+        assert_eq!((config.models[1].name.as_str(), config.models[1].version), ("b", Some(3)));
         assert_eq!((config.batch.max_rows, config.queue_capacity.get()), (4, 5));
         assert_eq!(config.listen.port(), 0);
         assert_eq!(config.batch.max_delay, Duration::ZERO);
@@ -226,36 +218,17 @@ mod tests {
             ("sped = 1", &[][..], "line 3: unknown field `sped`"),
             ("threads = 0", &[], "line 3"),
             (production, &faults, "production"),
-            (
-                "",
-                &["--tls-certificate", "a.crt"],
-                "tls-certificate is set without tls-key",
-            ),
-            (
-                "tls_key = \"a.key\"",
-                &[],
-                "tls-key is set without tls-certificate",
-            ),
-            (
-                "",
-                &["--tls-client-ca", "ca.pem"],
-                "tls-client-ca is set without",
-            ),
-            (
-                "",
-                &["--tls-client-crl", "a"],
-                "tls-client-crl is set without tls-client-ca",
-            ),
+            ("", &["--tls-certificate", "a.crt"], "tls-certificate is set without tls-key"),
+            ("tls_key = \"a.key\"", &[], "tls-key is set without tls-certificate"),
+            ("", &["--tls-client-ca", "ca.pem"], "tls-client-ca is set without"),
+            ("", &["--tls-client-crl", "a"], "tls-client-crl is set without tls-client-ca"),
         ] {
-            let error = parse(&format!("{GOOD}{more}"), flags)
-                .unwrap_err()
-                .to_string();
+            let error = parse(&format!("{GOOD}{more}"), flags).unwrap_err().to_string();
             assert!(error.contains(named) && !error.contains('\n'), "{error}");
         }
-        for (file, named) in [
-            ("model = [\"a\"]", "repository is not set"),
-            ("repository = \"models\"", "--model"),
-        ] {
+        for (file, named) in
+            [("model = [\"a\"]", "repository is not set"), ("repository = \"models\"", "--model")]
+        {
             let error = parse(file, &[]).unwrap_err().to_string();
             assert!(error.contains(named) && !error.contains('\n'), "{error}");
         }

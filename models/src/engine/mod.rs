@@ -37,12 +37,7 @@ pub(crate) fn load_torch(
         let problem = "this instance is built without TorchScript";
         let fix = "build parapet-instance with the feature `torch` (cargo build -p parapet-models \
                    --features torch) or export the model as ONNX";
-        Err(FileError::field(
-            &entry.toml_file(),
-            "platform",
-            problem,
-            fix,
-        ))
+        Err(FileError::field(&entry.toml_file(), "platform", problem, fix))
     }
 }
 

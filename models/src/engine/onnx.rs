@@ -61,10 +61,8 @@ impl InferenceEngine for OnnxEngine {
         let named = named.collect::<ort::Result<Vec<_>>>().map_err(failed)?;
         let results = session.run(named).map_err(failed)?;
         let output = |spec: &TensorSpec| {
-            let wrong = |problem: String| EngineError::Output {
-                output: spec.name.clone(),
-                problem,
-            };
+            let wrong =
+                |problem: String| EngineError::Output { output: spec.name.clone(), problem };
             let value = results.get(&spec.name);
             let value = value.ok_or_else(|| wrong("missing".to_owned()))?;
             let output = tensor(spec, value).map_err(|error| wrong(one_line(&error)))?;
@@ -80,9 +78,7 @@ impl InferenceEngine for OnnxEngine {
 }
 
 fn failed(error: ort::Error) -> EngineError {
-    EngineError::Run {
-        reason: one_line(&error),
-    }
+    EngineError::Run { reason: one_line(&error) }
 }
 
 fn graph_tensor(outlet: &Outlet) -> GraphTensor {
@@ -90,11 +86,7 @@ fn graph_tensor(outlet: &Outlet) -> GraphTensor {
         ValueType::Tensor { ty, shape, .. } => (datatype(*ty), shape.to_vec()),
         _ => (None, Vec::new()),
     };
-    GraphTensor {
-        name: outlet.name().to_owned(),
-        datatype,
-        shape,
-    }
+    GraphTensor { name: outlet.name().to_owned(), datatype, shape }
 }
 
 fn datatype(element: TensorElementType) -> Option<Datatype> {
@@ -282,20 +274,13 @@ mod tests {
     use super::*;
 
     fn graph(name: &str, datatype: Datatype, shape: &[i64]) -> Vec<GraphTensor> {
-        vec![GraphTensor {
-            name: name.to_owned(),
-            datatype: Some(datatype),
-            shape: shape.to_vec(),
-        }]
+        vec![GraphTensor { name: name.to_owned(), datatype: Some(datatype), shape: shape.to_vec() }]
     }
 
     #[test]
     fn each_field_is_compared() {
-        let specs = [TensorSpec {
-            name: "x".to_owned(),
-            datatype: Datatype::Fp32,
-            shape: vec![1, 28, 28],
-        }];
+        let specs =
+            [TensorSpec { name: "x".to_owned(), datatype: Datatype::Fp32, shape: vec![1, 28, 28] }];
         let (shape, name, datatype) = ("inputs[0].shape", "inputs[0].name", "inputs[0].datatype");
         let sound = || graph("x", Datatype::Fp32, &[-1, 1, 28, 28]);
         let two = [sound(), graph("mask", Datatype::Fp32, &[-1])].concat();
@@ -313,10 +298,7 @@ mod tests {
         ] {
             let found = check_graph("inputs", &specs, &graph, max_rows);
             let found = found.map_or_else(|mismatch| mismatch, |()| "fits: ".to_owned());
-            assert!(
-                found.starts_with(&format!("{field}: ")),
-                "{graph:?}: {found}"
-            );
+            assert!(found.starts_with(&format!("{field}: ")), "{graph:?}: {found}");
         }
     }
 }

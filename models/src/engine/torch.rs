@@ -42,10 +42,7 @@ impl TorchEngine {
             let problem = format!("{problem}: {reason}; save it again with torch.jit");
             FileError::new(&file, problem)
         })?;
-        Ok(Self {
-            module: Mutex::new(module),
-            outputs: entry.outputs.clone(),
-        })
+        Ok(Self { module: Mutex::new(module), outputs: entry.outputs.clone() })
     }
 }
 
@@ -93,10 +90,7 @@ fn tensor(input: &Tensor) -> Result<tch::Tensor, EngineError> {
 }
 
 fn output(spec: &TensorSpec, rows: usize, answer: &tch::Tensor) -> Result<Tensor, EngineError> {
-    let wrong = |problem: String| EngineError::Output {
-        output: spec.name.clone(),
-        problem,
-    };
+    let wrong = |problem: String| EngineError::Output { output: spec.name.clone(), problem };
     let (found, datatype) = (answer.kind(), spec.datatype);
     if kind(datatype) != Some(found) {
         let problem = format!("elements are {found:?}, model.toml says {datatype}");
@@ -134,9 +128,7 @@ fn kind(datatype: Datatype) -> Option<Kind> {
 }
 
 fn failed(error: &tch::TchError) -> EngineError {
-    EngineError::Run {
-        reason: reason(error),
-    }
+    EngineError::Run { reason: reason(error) }
 }
 
 /// libtorch's message without the stack trace that follows it; an interpreter's trace ends with

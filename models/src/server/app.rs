@@ -34,13 +34,7 @@ pub(crate) struct App {
 
 impl App {
     pub(crate) fn new(config: Config, metrics: Metrics, tls: Option<Arc<ServerTls>>) -> Self {
-        Self {
-            config,
-            metrics,
-            tls,
-            models: OnceLock::new(),
-            draining: AtomicBool::new(false),
-        }
+        Self { config, metrics, tls, models: OnceLock::new(), draining: AtomicBool::new(false) }
     }
 
     pub(crate) fn set_models(&self, models: Models) {

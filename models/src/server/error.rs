@@ -24,16 +24,9 @@ pub(crate) enum ApiError {
     #[error("{path} does not take {method}")]
     NoMethod { method: Excerpt, path: Excerpt },
     #[error("unknown model {model:?}; this instance serves {}", available.join(", "))]
-    UnknownModel {
-        model: Excerpt,
-        available: Vec<String>,
-    },
+    UnknownModel { model: Excerpt, available: Vec<String> },
     #[error("model {model:?} has no version {version:?} here; this instance serves {available:?}")]
-    UnknownVersion {
-        model: Excerpt,
-        version: Excerpt,
-        available: Vec<u64>,
-    },
+    UnknownVersion { model: Excerpt, version: Excerpt, available: Vec<u64> },
     #[error(transparent)]
     Body(#[from] BodyError),
     #[error(transparent)]

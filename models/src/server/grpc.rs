@@ -74,10 +74,7 @@ impl Service {
 }
 
 fn path(model: String, version: String) -> ModelPath {
-    ModelPath {
-        model,
-        version: Some(version).filter(|version| !version.is_empty()),
-    }
+    ModelPath { model, version: Some(version).filter(|version| !version.is_empty()) }
 }
 
 fn status(error: ApiError) -> Status {

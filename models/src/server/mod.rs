@@ -33,18 +33,13 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     let mut router = health_routes()
         .route("/v2", get(async || answer(&server_metadata())))
         .route(OPENAPI_PATH, get(document));
-    for path in [
-        "/v2/models/{model}",
-        "/v2/models/{model}/versions/{version}",
-    ] {
+    for path in ["/v2/models/{model}", "/v2/models/{model}/versions/{version}"] {
         router = router
             .route(path, get(model))
             .route(&format!("{path}/ready"), get(model_ready))
             .route(&format!("{path}/infer"), post(infer::infer));
     }
-    with_fallbacks(router)
-        .with_state(app)
-        .layer(from_fn(with_request_id))
+    with_fallbacks(router).with_state(app).layer(from_fn(with_request_id))
 }
 
 fn health_routes() -> Router<Arc<App>> {
@@ -56,9 +51,7 @@ fn health_routes() -> Router<Arc<App>> {
 }
 
 fn with_fallbacks(router: Router<Arc<App>>) -> Router<Arc<App>> {
-    router
-        .fallback(error::no_route)
-        .method_not_allowed_fallback(error::no_method)
+    router.fallback(error::no_route).method_not_allowed_fallback(error::no_method)
 }
 
 /// Gives each request an id, the client's own if it sent one, which stands in the log and
@@ -122,10 +115,7 @@ async fn model(
 fn model_metadata(app: &App, path: &ModelPath) -> Result<ModelMetadata, ApiError> {
     let model = app.model(path)?;
     let versions = app.versions(&path.model)?.keys();
-    Ok(ModelMetadata {
-        versions: versions.map(u64::to_string).collect(),
-        ..model.entry.metadata()
-    })
+    Ok(ModelMetadata { versions: versions.map(u64::to_string).collect(), ..model.entry.metadata() })
 }
 
 async fn metrics(State(app): State<Arc<App>>) -> Response {

@@ -60,9 +60,7 @@ pub(crate) async fn identity(
     let folder = repository.path().join("identity");
     model.save(&folder).unwrap();
     std::fs::create_dir_all(folder.join("1")).unwrap();
-    let tensors = kept
-        .iter()
-        .map(|(datatype, element)| (datatype.name(), *element, &[2][..]));
+    let tensors = kept.iter().map(|(datatype, element)| (datatype.name(), *element, &[2][..]));
     let file = identity_model(&tensors.collect::<Vec<_>>());
     std::fs::write(folder.join("1/model.onnx"), file).unwrap();
     let flags = [&["identity"][..], flags].concat();
@@ -97,10 +95,7 @@ fn text(letters: u8) -> Vec<u8> {
 
 /// Asks, and compares what comes back with what went out.
 async fn comes_back(client: &Client, inputs: &[Tensor], encoding: Encoding) {
-    let mut request = InferRequest {
-        inputs: inputs.to_vec(),
-        ..InferRequest::default()
-    };
+    let mut request = InferRequest { inputs: inputs.to_vec(), ..InferRequest::default() };
     if encoding == Encoding::Binary {
         request.ask_binary_outputs();
     }
@@ -120,10 +115,7 @@ async fn comes_back(client: &Client, inputs: &[Tensor], encoding: Encoding) {
 pub(crate) fn compare(outputs: &[Tensor], inputs: &[Tensor]) {
     assert_eq!(outputs.len(), inputs.len());
     for (output, input) in outputs.iter().zip(inputs) {
-        let expected = Tensor {
-            name: format!("{}_out", input.name),
-            ..input.clone()
-        };
+        let expected = Tensor { name: format!("{}_out", input.name), ..input.clone() };
         assert_eq!(output, &expected);
     }
 }
@@ -154,10 +146,7 @@ async fn compressed_requests_are_read_and_answers_compressed_on_request() {
     use std::io::{Read as _, Write as _};
     let (instance, inputs, _repository) = identity(Datatype::has_json_form, &[]).await;
     let client = Client::new(&instance);
-    let request = InferRequest {
-        inputs,
-        ..InferRequest::default()
-    };
+    let request = InferRequest { inputs, ..InferRequest::default() };
     let plain = encode_request(&request, Encoding::Json).unwrap().body;
     let gzip = |body: &[u8]| {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());

@@ -42,11 +42,8 @@ fn without_a_clock(
 
 fn request(values: &[f32; 3]) -> ModelInferRequest {
     let input = Tensor::from_f32("input", [1, 3], values).unwrap();
-    let request = InferRequest {
-        id: Some("mine".into()),
-        inputs: vec![input],
-        ..InferRequest::default()
-    };
+    let request =
+        InferRequest { id: Some("mine".into()), inputs: vec![input], ..InferRequest::default() };
     write_request("linear", None, &request)
 }
 
@@ -59,25 +56,16 @@ async fn health_metadata_and_inference() {
     let live = client.server_live(ServerLiveRequest {}).await.unwrap();
     let ready = client.server_ready(ServerReadyRequest {}).await.unwrap();
     assert!(live.into_inner().live && ready.into_inner().ready);
-    for (name, version, ready) in [
-        ("linear", "", true),
-        ("linear", "1", true),
-        ("linear", "9", false),
-        ("x", "", false),
-    ] {
-        let asked = ModelReadyRequest {
-            name: name.into(),
-            version: version.into(),
-        };
+    for (name, version, ready) in
+        [("linear", "", true), ("linear", "1", true), ("linear", "9", false), ("x", "", false)]
+    {
+        let asked = ModelReadyRequest { name: name.into(), version: version.into() };
         let told = client.model_ready(asked).await.unwrap().into_inner();
         assert_eq!(told.ready, ready, "{name} {version}");
     }
     let server = client.server_metadata(ServerMetadataRequest {}).await;
     assert_eq!(server.unwrap().into_inner().name, "parapet-instance");
-    let asked = ModelMetadataRequest {
-        name: "linear".into(),
-        version: String::new(),
-    };
+    let asked = ModelMetadataRequest { name: "linear".into(), version: String::new() };
     let model = client.model_metadata(asked).await.unwrap().into_inner();
     assert_eq!(model.versions, ["1"]);
     assert_eq!(model.inputs[0].shape, [-1, 3]);
@@ -94,10 +82,7 @@ async fn health_metadata_and_inference() {
 #[tokio::test]
 async fn both_forms_and_compression_pass_every_datatype() {
     let (instance, inputs, _repository) = identity(|_| true, &GRPC).await;
-    let request = InferRequest {
-        inputs: inputs.clone(),
-        ..InferRequest::default()
-    };
+    let request = InferRequest { inputs: inputs.clone(), ..InferRequest::default() };
     let request = write_request("identity", None, &request);
     let [gzip, deflate] = [CompressionEncoding::Gzip, CompressionEncoding::Deflate];
     for encoding in [None, Some(gzip), Some(deflate)] {
@@ -113,10 +98,7 @@ async fn both_forms_and_compression_pass_every_datatype() {
     let typed = |datatype| !matches!(datatype, Datatype::Fp16 | Datatype::Bf16);
     let (instance, inputs, _repository) = identity(typed, &GRPC).await;
     let mut client = connect(&instance).await;
-    let response = InferResponse {
-        outputs: inputs.clone(),
-        ..InferResponse::default()
-    };
+    let response = InferResponse { outputs: inputs.clone(), ..InferResponse::default() };
     let message = ModelInferRequest {
         model_name: "identity".into(),
         inputs: write_response(&response, Form::Typed).outputs,

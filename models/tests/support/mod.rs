@@ -57,12 +57,7 @@ pub(crate) fn config(repository: &Path, flags: &[&str]) -> Config {
     let repository = repository.to_str().unwrap();
     let listen = ["--listen", "127.0.0.1:0", "--model"];
     let flags = if flags.is_empty() { &["linear"] } else { flags };
-    let flags = [
-        &["parapet-instance", "--repository", repository],
-        &listen,
-        flags,
-    ]
-    .concat();
+    let flags = [&["parapet-instance", "--repository", repository], &listen, flags].concat();
     Config::from_flags(Settings::try_parse_from(flags).unwrap()).unwrap()
 }
 
@@ -76,9 +71,7 @@ pub(crate) async fn start_faulty(repository: &Path, profile: &str, flags: &[&str
     let file = repository.join("faults.toml");
     fs::write(&file, profile).unwrap();
     let profile = ["linear", "--fault-profile", file.to_str().unwrap()];
-    start(repository, &[&profile, flags].concat())
-        .await
-        .unwrap()
+    start(repository, &[&profile, flags].concat()).await.unwrap()
 }
 
 #[derive(Clone)]
@@ -161,20 +154,13 @@ impl Client {
         let (parts, body) = self.http.request(request).await.unwrap().into_parts();
         let (status, headers) = (parts.status, parts.headers);
         let body = body.collect().await.unwrap().to_bytes();
-        Answer {
-            status,
-            headers,
-            body,
-        }
+        Answer { status, headers, body }
     }
 }
 
 /// A request in the binary form, and the length of its header.
 pub(crate) fn binary(inputs: Vec<Tensor>, binary_outputs: bool) -> (Bytes, String) {
-    let mut request = InferRequest {
-        inputs,
-        ..InferRequest::default()
-    };
+    let mut request = InferRequest { inputs, ..InferRequest::default() };
     if binary_outputs {
         request.ask_binary_outputs();
     }

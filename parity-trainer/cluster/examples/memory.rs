@@ -35,15 +35,10 @@ const WIDTH: usize = 1000;
 
 /// A busy machine must not look like a dead one: the registry of a single process removes every
 /// server that it suspects.
-const TIMING: Timing = Timing {
-    heartbeat: Duration::from_secs(1),
-};
+const TIMING: Timing = Timing { heartbeat: Duration::from_secs(1) };
 
 fn config() -> NodeConfig {
-    NodeConfig {
-        timing: TIMING,
-        ..NodeConfig::default()
-    }
+    NodeConfig { timing: TIMING, ..NodeConfig::default() }
 }
 
 /// Rows in a push.
@@ -98,12 +93,7 @@ impl Args {
     /// The shard at `chain`, with server 0 at this address.
     fn view(&self, epoch: u64, chain: &[u64], address: &str) -> Result<View, Box<dyn Error>> {
         let chain = chain.iter().copied().map(NodeId).collect();
-        let route = Route {
-            array: ARRAY,
-            range: self.range(),
-            epoch: Epoch(epoch),
-            chain,
-        };
+        let route = Route { array: ARRAY, range: self.range(), epoch: Epoch(epoch), chain };
         let routing = Routing::new(epoch, vec![route])?;
         let mut view = in_process::view(routing, vec![(WORKER, Clock(0))]);
         view.servers.insert(NodeId(0), in_process::server(address));
@@ -143,11 +133,7 @@ async fn follow(args: &Args, view: &watch::Sender<Arc<View>>, mut lines: mpsc::R
         next.servers.insert(NodeId(1), in_process::server(address));
         match word {
             "copy" => {
-                let at = ShardRef {
-                    array: ARRAY,
-                    range: args.range(),
-                    epoch: Epoch(1),
-                };
+                let at = ShardRef { array: ARRAY, range: args.range(), epoch: Epoch(1) };
                 next.table.hand_overs.push(HandOver { at, to: NodeId(1) });
             }
             _ => {
@@ -173,13 +159,8 @@ async fn announce(mut view: watch::Receiver<Arc<View>>) {
 }
 
 async fn serve(args: &Args, node: u64) -> Result<(), Box<dyn Error>> {
-    let arrays = vec![(
-        ARRAY,
-        ArrayConfig {
-            layout: args.layout(),
-            consistency: Consistency::Bsp,
-        },
-    )];
+    let arrays =
+        vec![(ARRAY, ArrayConfig { layout: args.layout(), consistency: Consistency::Bsp })];
     let mut view = args.view(1, &[0], "")?;
     // Server 0 connects to server 1.
     view.servers.clear();
@@ -196,13 +177,7 @@ async fn serve(args: &Args, node: u64) -> Result<(), Box<dyn Error>> {
 }
 
 async fn work(args: &Args, address: &str) -> Result<(), Box<dyn Error>> {
-    let arrays = vec![(
-        ARRAY,
-        ClientArray {
-            width: WIDTH,
-            consistency: Consistency::Bsp,
-        },
-    )];
+    let arrays = vec![(ARRAY, ClientArray { width: WIDTH, consistency: Consistency::Bsp })];
     let embedded = InProcessRegistry::new(args.view(1, &[0], address)?);
     let worker = Worker::start(WORKER, arrays, config(), embedded.membership());
     let joined = announce(embedded.view.subscribe());

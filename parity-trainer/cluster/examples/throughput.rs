@@ -73,10 +73,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let runtime = match args.threads {
         // The main thread is one of them.
         0 | 1 => Builder::new_current_thread().enable_all().build()?,
-        threads => Builder::new_multi_thread()
-            .worker_threads(threads - 1)
-            .enable_all()
-            .build()?,
+        threads => Builder::new_multi_thread().worker_threads(threads - 1).enable_all().build()?,
     };
     let transport = match args.tcp {
         true => Transport::Tcp,
@@ -85,23 +82,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     let config = NodeConfig::new("benchmark", transport);
     match &args.role {
         Role::Server { node } => runtime.block_on(serve(&args, config, NodeId(*node))),
-        Role::Worker {
-            worker,
-            rounds,
-            address,
-        } => runtime.block_on(work(&args, config, WorkerId(*worker), *rounds, address)),
+        Role::Worker { worker, rounds, address } => {
+            runtime.block_on(work(&args, config, WorkerId(*worker), *rounds, address))
+        }
     }
 }
 
 /// The keys cut into one shard for each server.
 fn view(args: &Args, addresses: &[String]) -> Result<View, Box<dyn Error>> {
     let shards = KeyRange::new(0, args.keys).cut(args.servers);
-    let route = |(node, range)| Route {
-        array: ARRAY,
-        range,
-        epoch: Epoch(1),
-        chain: vec![NodeId(node)],
-    };
+    let route =
+        |(node, range)| Route { array: ARRAY, range, epoch: Epoch(1), chain: vec![NodeId(node)] };
     let routing = Routing::new(1, (0..).zip(shards).map(route).collect())?;
     let workers = (0..args.workers).map(|worker| (WorkerId(worker), Clock(0)));
     let mut view = in_process::view(routing, workers.collect());
@@ -112,13 +103,7 @@ fn view(args: &Args, addresses: &[String]) -> Result<View, Box<dyn Error>> {
 
 async fn serve(args: &Args, config: NodeConfig, node: NodeId) -> Result<(), Box<dyn Error>> {
     let layout = Layout::dense(args.bytes / 4, Add);
-    let arrays = vec![(
-        ARRAY,
-        ArrayConfig {
-            layout,
-            consistency: Consistency::Bsp,
-        },
-    )];
+    let arrays = vec![(ARRAY, ArrayConfig { layout, consistency: Consistency::Bsp })];
     let embedded = InProcessRegistry::new(view(args, &[])?);
     let membership = embedded.membership();
     let mut server = ServerNode::bind(node, "127.0.0.1:0", arrays, config, membership).await?;
@@ -129,9 +114,7 @@ async fn serve(args: &Args, config: NodeConfig, node: NodeId) -> Result<(), Box<
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         drop(stop);
     });
-    server
-        .run(async { stopped.await.unwrap_or_default() })
-        .await;
+    server.run(async { stopped.await.unwrap_or_default() }).await;
     Ok(())
 }
 
@@ -143,13 +126,7 @@ async fn work(
     addresses: &[String],
 ) -> Result<(), Box<dyn Error>> {
     let width = args.bytes / 4;
-    let arrays = vec![(
-        ARRAY,
-        ClientArray {
-            width,
-            consistency: Consistency::Bsp,
-        },
-    )];
+    let arrays = vec![(ARRAY, ClientArray { width, consistency: Consistency::Bsp })];
     let embedded = InProcessRegistry::new(view(args, addresses)?);
     let worker = Worker::start(id, arrays, config, embedded.membership());
     let rounds = rounds.max(1);
@@ -157,10 +134,7 @@ async fn work(
     let values: Vec<Values> = values.collect();
     let mut clock = 0;
     let mut seconds = [0.0; 3];
-    for (phase, seconds) in [Phase::Push, Phase::Pull, Phase::Both]
-        .into_iter()
-        .zip(&mut seconds)
-    {
+    for (phase, seconds) in [Phase::Push, Phase::Pull, Phase::Both].into_iter().zip(&mut seconds) {
         clock = run(&worker, &values, phase, clock, rounds.min(3)).await?;
         let start = Instant::now();
         clock = run(&worker, &values, phase, clock, rounds).await?;
@@ -204,11 +178,7 @@ async fn run(
             }
             let range = KeyRange::new(key, key + 1);
             if phase == Phase::Pull {
-                *pull = Some(
-                    worker
-                        .pull(TaskSpec::new(ARRAY, range, Clock(clock)))
-                        .await?,
-                );
+                *pull = Some(worker.pull(TaskSpec::new(ARRAY, range, Clock(clock))).await?);
                 continue;
             }
             let spec = TaskSpec::new(ARRAY, range, Clock(clock + round));
@@ -219,11 +189,7 @@ async fn run(
             }
         }
     }
-    Ok(if phase == Phase::Pull {
-        clock
-    } else {
-        clock + rounds
-    })
+    Ok(if phase == Phase::Pull { clock } else { clock + rounds })
 }
 
 /// The server must have added up everything.
@@ -232,11 +198,7 @@ async fn check(worker: &Worker, args: &Args, clock: u64) -> Result<(), Box<dyn E
     let spec = TaskSpec::new(ARRAY, KeyRange::new(key, key + 1), Clock(clock + 1));
     let pulled = worker.pull(spec).await?.await?;
     let expected = (key * clock * args.workers) as f32;
-    match pulled
-        .values
-        .iter()
-        .find(|&&found| (found - expected).abs() > expected * 1e-3)
-    {
+    match pulled.values.iter().find(|&&found| (found - expected).abs() > expected * 1e-3) {
         None => Ok(()),
         Some(found) => Err(format!("the servers have {found} where the sum is {expected}").into()),
     }

@@ -53,22 +53,13 @@ impl ArraySpec {
     }
 
     pub fn server(&self) -> ArrayConfig {
-        let layout = Layout {
-            width: self.width.max(1),
-            sparse: self.sparse,
-            rule: self.rule.rule(),
-        };
-        ArrayConfig {
-            layout,
-            consistency: self.consistency,
-        }
+        let layout =
+            Layout { width: self.width.max(1), sparse: self.sparse, rule: self.rule.rule() };
+        ArrayConfig { layout, consistency: self.consistency }
     }
 
     pub fn client(&self) -> ClientArray {
-        ClientArray {
-            width: self.width.max(1),
-            consistency: self.consistency,
-        }
+        ClientArray { width: self.width.max(1), consistency: self.consistency }
     }
 }
 
@@ -87,10 +78,7 @@ pub struct FilterSpec {
 
 impl FilterSpec {
     /// Messages go as they are.
-    pub const NONE: Self = Self {
-        lz4: false,
-        precision: Precision::F32,
-    };
+    pub const NONE: Self = Self { lz4: false, precision: Precision::F32 };
 
     pub fn is_none(&self) -> bool {
         *self == Self::default()
@@ -104,11 +92,7 @@ impl FilterSpec {
 
 impl From<FilterSpec> for ArrayFilters {
     fn from(FilterSpec { lz4, precision }: FilterSpec) -> Self {
-        Self {
-            lz4,
-            precision,
-            ..Self::default()
-        }
+        Self { lz4, precision, ..Self::default() }
     }
 }
 
@@ -154,33 +138,15 @@ mod tests {
 
     #[test]
     fn a_description_reads_back_and_a_bad_one_says_what_is_wrong() {
-        let rule = RuleSpec::Sgd(Sgd {
-            rate: 0.1,
-            decay: 0.5,
-        });
+        let rule = RuleSpec::Sgd(Sgd { rate: 0.1, decay: 0.5 });
         let consistency = Consistency::Ssp(2);
-        let filters = FilterSpec {
-            lz4: true,
-            ..FilterSpec::default()
-        };
-        let spec = ArraySpec {
-            width: 3,
-            sparse: true,
-            rule,
-            consistency,
-            filters,
-        };
+        let filters = FilterSpec { lz4: true, ..FilterSpec::default() };
+        let spec = ArraySpec { width: 3, sparse: true, rule, consistency, filters };
         let text = spec.describe(ArrayId(4)).unwrap();
         assert_eq!(ArraySpec::parse(ArrayId(4), &text).unwrap(), spec);
         let error = ArraySpec::parse(ArrayId(4), "width = 3\n").unwrap_err();
-        assert!(
-            error.starts_with("array 4 is described as") && !error.contains('\n'),
-            "{error}"
-        );
-        let rule = RuleSpec::Sgd(Sgd {
-            rate: f32::NAN,
-            decay: 0.0,
-        });
+        assert!(error.starts_with("array 4 is described as") && !error.contains('\n'), "{error}");
+        let rule = RuleSpec::Sgd(Sgd { rate: f32::NAN, decay: 0.0 });
         assert!(ArraySpec { rule, ..spec }.describe(ArrayId(4)).is_err());
     }
 
@@ -191,13 +157,7 @@ mod tests {
             assert_eq!(spec.map(|spec| spec.to_string()), Ok(text.to_owned()));
         }
         let spec = |text: &str| text.parse::<FilterSpec>();
-        assert_eq!(
-            spec(" bf16, lz4"),
-            Ok(FilterSpec {
-                lz4: true,
-                precision: Precision::Bf16
-            })
-        );
+        assert_eq!(spec(" bf16, lz4"), Ok(FilterSpec { lz4: true, precision: Precision::Bf16 }));
         for text in ["", "zstd", "lz4,", "none,lz4", "bf16,f16"] {
             let error = spec(text).err();
             assert!(

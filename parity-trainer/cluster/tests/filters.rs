@@ -10,10 +10,7 @@ use parapet_parameter_server::{Bytes, Filter, Traffic};
 use support::learning::{EXECUTORS, begin, new, plain, start, worked};
 use support::{Cluster, soon};
 
-const NOTHING: [Bytes; 2] = [Bytes {
-    before: 0,
-    after: 0,
-}; 2];
+const NOTHING: [Bytes; 2] = [Bytes { before: 0, after: 0 }; 2];
 
 /// The mean distance of a training's weights from those of plain training; with the bytes of sent
 /// and received messages that all servers have counted, by filter.
@@ -21,10 +18,7 @@ async fn train(filters: &str) -> (f32, [[Bytes; 2]; 2]) {
     const STEPS: u64 = 20;
     let cluster = Cluster::for_training(Transport::Tcp).await;
     let weights = start();
-    let new = NewTraining {
-        filters: filters.parse().unwrap(),
-        ..new(STEPS, &weights)
-    };
+    let new = NewTraining { filters: filters.parse().unwrap(), ..new(STEPS, &weights) };
     let training = begin(&cluster, &cluster.open().await, new).await;
     let training = worked(training, STEPS).await;
     let (expected, _) = plain(STEPS);
@@ -48,38 +42,22 @@ async fn filters_save_bytes_and_the_outcome_stays_about_the_same() {
     assert_eq!(train("none").await, (0.0, [NOTHING; 2]));
 
     let (distance, [compressed, rounded]) = train("lz4").await;
-    assert_eq!(
-        (distance, rounded),
-        (0.0, NOTHING),
-        "they are undone exactly"
-    );
-    assert!(
-        compressed.iter().all(|bytes| bytes.after < bytes.before),
-        "{compressed:?}"
-    );
+    assert_eq!((distance, rounded), (0.0, NOTHING), "they are undone exactly");
+    assert!(compressed.iter().all(|bytes| bytes.after < bytes.before), "{compressed:?}");
 
     let (distance, [compressed, [_, rounded]]) = train("lz4,bf16").await;
     // A step of AdamW is up to 0.01 long.
     assert!(distance > 0.0 && distance < 0.001, "{distance}");
-    assert!(
-        compressed.iter().all(|bytes| bytes.after < bytes.before),
-        "{compressed:?}"
-    );
-    assert!(
-        rounded.after > 0 && rounded.before == 2 * rounded.after,
-        "{rounded:?}"
-    );
+    assert!(compressed.iter().all(|bytes| bytes.after < bytes.before), "{compressed:?}");
+    assert!(rounded.after > 0 && rounded.before == 2 * rounded.after, "{rounded:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn measured_rows_are_not_rounded() {
     let cluster = Cluster::for_training(Transport::memory()).await;
     let weights = vec![0.0; 2 * ROW + 5];
-    let new = NewTraining {
-        filters: "f16".parse().unwrap(),
-        measured_from: Some(2),
-        ..new(3, &weights)
-    };
+    let new =
+        NewTraining { filters: "f16".parse().unwrap(), measured_from: Some(2), ..new(3, &weights) };
     let mut training = begin(&cluster, &cluster.open().await, new).await;
     for step in 1..=3 {
         let measured = |executor: usize| 0.1 * (executor + step) as f32;

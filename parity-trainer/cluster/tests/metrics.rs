@@ -12,9 +12,7 @@ use tokio::net::TcpStream;
 
 #[tokio::test]
 async fn scraped_server_says_that_it_leads() {
-    let registry = Registry::open(Arc::new(MemoryStore::default()))
-        .await
-        .unwrap();
+    let registry = Registry::open(Arc::new(MemoryStore::default())).await.unwrap();
     let mut settings = ServerSettings::new(NodeConfig::default());
     settings.metrics = Some("127.0.0.1:0".to_owned());
     let server = ServerRole::join(&registry, settings).await.unwrap();
@@ -30,10 +28,7 @@ async fn scraped_server_says_that_it_leads() {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     for name in ["leads", "registry_reachable"] {
         let line = format!("parapet_parameter_server_{name} 1");
-        assert!(
-            answer.lines().any(|held| held == line),
-            "{line} is not in {answer}"
-        );
+        assert!(answer.lines().any(|held| held == line), "{line} is not in {answer}");
     }
     running.abort();
 }

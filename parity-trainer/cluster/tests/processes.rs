@@ -32,10 +32,7 @@ async fn survive(registry: RegistryChoice, stop_registry: Option<Duration>) -> C
     assert_eq!((outcome.kills.len(), outcome.undisturbed.len()), (2, 2));
     let has_worked = outcome.acknowledged > 0 && outcome.steps > 0 && outcome.loss.is_some();
     assert!(has_worked, "{outcome:?}");
-    assert!(
-        outcome.percentile(1.0) < Duration::from_secs(20),
-        "{outcome:?}"
-    );
+    assert!(outcome.percentile(1.0) < Duration::from_secs(20), "{outcome:?}");
     outcome
 }
 
@@ -82,10 +79,7 @@ fn cluster_comes_up_shows_itself_and_ends_when_asked() {
     let head = format!("registry {registry}, led by");
     assert!(shown.starts_with(&head), "{shown}");
     let (taken, error) = run_program(&["cluster", "up", "--listen", &listen]);
-    assert!(
-        !taken.status.success() && error.lines().count() == 1,
-        "{error}"
-    );
+    assert!(!taken.status.success() && error.lines().count() == 1, "{error}");
     assert!(error.contains("cannot listen at"), "{error}");
 
     let pid = nix::unistd::Pid::from_raw(i32::try_from(cluster.id()).unwrap());
@@ -97,10 +91,7 @@ fn cluster_comes_up_shows_itself_and_ends_when_asked() {
         let _ = errors.read_to_string(&mut String::new());
         let _ = sender.send(());
     });
-    assert!(
-        receiver.recv_timeout(LIMIT).is_ok(),
-        "its processes end with it"
-    );
+    assert!(receiver.recv_timeout(LIMIT).is_ok(), "its processes end with it");
     assert!(cluster.wait().unwrap().success());
 }
 
@@ -108,8 +99,5 @@ fn cluster_comes_up_shows_itself_and_ends_when_asked() {
 fn registry_that_is_not_there_is_one_line() {
     let (output, error) = run_program(&["server", "--registry", "parapet://127.0.0.1:1"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(
-        error.contains("127.0.0.1:1") && error.lines().count() == 1,
-        "{error}"
-    );
+    assert!(error.contains("127.0.0.1:1") && error.lines().count() == 1, "{error}");
 }

@@ -72,11 +72,7 @@ async fn killed_head_is_succeeded_and_no_acknowledged_push_is_lost(transport: Tr
     let after = cluster.until(|view| !view.table.holds(dead)).await;
     let old = view.table.routing.routes().iter();
     for old in old.filter(|route| route.head() == Some(dead)) {
-        let new = after
-            .table
-            .routing
-            .route(old.array, old.range.start)
-            .unwrap();
+        let new = after.table.routing.route(old.array, old.range.start).unwrap();
         let is_next = new.head() == old.chain.get(1).copied();
         assert!(new.epoch > old.epoch && is_next, "{old:?}, then {new:?}");
     }
@@ -95,9 +91,7 @@ async fn killed_leader_is_succeeded_too(transport: Transport) {
     push(&worker, 1..=5).await;
     let view = cluster.until(|view| view.leader.is_some()).await;
     let leader = view.leader.unwrap();
-    let Member::Server(dead) = leader.member else {
-        panic!("{leader:?}")
-    };
+    let Member::Server(dead) = leader.member else { panic!("{leader:?}") };
     let since = Instant::now();
     cluster.kill(dead);
     push(&worker, 6..=10).await;

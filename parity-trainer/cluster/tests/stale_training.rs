@@ -75,15 +75,9 @@ async fn host(cluster: &Cluster, each: u64) -> JoinHandle<Seen> {
 
 async fn begin(cluster: &Cluster, registry: &Registry, consistency: Consistency) -> Training {
     let (momentum, weight_decay) = (0.0, 0.0);
-    let sgd = OptimiserSpec::Sgd {
-        momentum,
-        weight_decay,
-    };
-    let new = NewTraining {
-        rule: rule(sgd, 0.2, STEPS),
-        consistency,
-        ..new(STEPS, &[0.0; LENGTH])
-    };
+    let sgd = OptimiserSpec::Sgd { momentum, weight_decay };
+    let new =
+        NewTraining { rule: rule(sgd, 0.2, STEPS), consistency, ..new(STEPS, &[0.0; LENGTH]) };
     learning::begin(cluster, registry, new).await
 }
 
@@ -110,32 +104,15 @@ async fn no_process_reads_what_misses_more_than_the_model_allows_and_it_converge
         let fast = soon(steps(&mut training, 50)).await.unwrap();
         let slow = soon(slow).await.unwrap();
         let missed = [most_missed(&fast), most_missed(&slow)];
-        assert!(
-            missed.iter().all(|&missed| missed <= bound),
-            "{consistency:?}: {missed:?}"
-        );
+        assert!(missed.iter().all(|&missed| missed <= bound), "{consistency:?}: {missed:?}");
         // Or nothing of this would have been seen.
-        assert!(
-            missed[0] >= bound.min(5),
-            "{consistency:?}: {missed:?} at most"
-        );
+        assert!(missed[0] >= bound.min(5), "{consistency:?}: {missed:?} at most");
         let last = fast.last();
-        assert_eq!(
-            last,
-            Some(&(STEPS, STEPS)),
-            "{consistency:?}: the last one lacks nothing"
-        );
+        assert_eq!(last, Some(&(STEPS, STEPS)), "{consistency:?}: the last one lacks nothing");
         // Without a bound, the slow one goes on alone in the end, towards what it is given.
-        let near = if consistency == Consistency::Eventual {
-            0.6
-        } else {
-            0.05
-        };
+        let near = if consistency == Consistency::Eventual { 0.6 } else { 0.05 };
         let distance = distance(training.weights());
-        assert!(
-            distance < near,
-            "{consistency:?}: {distance} from what is to be learned"
-        );
+        assert!(distance < near, "{consistency:?}: {distance} from what is to be learned");
         soon(training.leave()).await.unwrap();
     }
 }
@@ -174,11 +151,7 @@ async fn one_executor_makes_the_steps_of_plain_training_under_every_model() {
         Consistency::Eventual,
     ] {
         let cluster = Cluster::for_training(Transport::Tcp).await;
-        let new = NewTraining {
-            consistency,
-            executors: 1,
-            ..new(STEPS, &[0.5; LENGTH])
-        };
+        let new = NewTraining { consistency, executors: 1, ..new(STEPS, &[0.5; LENGTH]) };
         let mut training = learning::begin(&cluster, &cluster.open().await, new).await;
         soon(steps(&mut training, 0)).await.unwrap();
         outcomes.push(training.weights().to_vec());

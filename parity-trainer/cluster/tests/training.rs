@@ -88,10 +88,7 @@ async fn step_whose_sum_overflows_ends_with_an_error_in_every_process() {
                 Err(error) => break error.to_string(),
             }
         };
-        assert!(
-            error.contains("overflows") && !error.contains('\n'),
-            "{error}"
-        );
+        assert!(error.contains("overflows") && !error.contains('\n'), "{error}");
     }
 }
 
@@ -125,9 +122,7 @@ async fn process_without_an_executor_follows_the_training_and_the_bits_stay() {
             idle
         }));
     }
-    let working = all
-        .into_iter()
-        .map(|training| tokio::spawn(worked(training, STEPS)));
+    let working = all.into_iter().map(|training| tokio::spawn(worked(training, STEPS)));
     processes.extend(working);
     let mut done = Vec::new();
     for process in processes {
@@ -204,10 +199,7 @@ async fn training_goes_on_from_a_state_and_only_one_runs_at_a_time() {
     // Its leader dies; what it left is put away.
     drop(first);
     until(&second, |view| view.present_workers.is_empty()).await;
-    let from = NewTraining {
-        from: Some((4, &state)),
-        ..new(9, &weights)
-    };
+    let from = NewTraining { from: Some((4, &state)), ..new(9, &weights) };
     let later = begin(&cluster, &second, from).await;
     assert_eq!((later.steps_done(), later.weights()), (4, &weights[..]));
     let mut later = worked(later, 9).await;

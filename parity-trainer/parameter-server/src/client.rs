@@ -173,12 +173,7 @@ impl Client {
         config: ClientConfig,
         arrays: impl IntoIterator<Item = (ArrayId, ClientArray)>,
     ) -> Self {
-        Self {
-            worker,
-            config,
-            arrays: arrays.into_iter().collect(),
-            ..Self::default()
-        }
+        Self { worker, config, arrays: arrays.into_iter().collect(), ..Self::default() }
     }
 
     pub fn unfinished(&self) -> usize {
@@ -212,11 +207,8 @@ impl Client {
         }
         let handle = Handle(self.next_handle);
         self.next_handle += 1;
-        let running = Running {
-            parts: self.cut(task.array, task.range),
-            task,
-            counted: Counted::default(),
-        };
+        let running =
+            Running { parts: self.cut(task.array, task.range), task, counted: Counted::default() };
         self.tasks.insert(handle, running);
         self.note(handle);
         self.now = now;

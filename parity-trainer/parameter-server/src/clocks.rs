@@ -19,10 +19,7 @@ pub struct RangedClocks {
 impl RangedClocks {
     /// Of no workers.
     pub const fn new(range: KeyRange) -> Self {
-        Self {
-            range,
-            workers: BTreeMap::new(),
-        }
+        Self { range, workers: BTreeMap::new() }
     }
 
     pub const fn range(&self) -> KeyRange {

@@ -118,10 +118,7 @@ mod tests {
         }
         for text in ["", "ssp", "ssp:x", "ssp:-1", "bsp:1", "sps:3"] {
             let error = text.parse::<Consistency>().err();
-            assert!(
-                error.as_ref().is_some_and(|error| error.contains("ssp")),
-                "{text}: {error:?}"
-            );
+            assert!(error.as_ref().is_some_and(|error| error.contains("ssp")), "{text}: {error:?}");
         }
     }
 }

@@ -134,11 +134,7 @@ fn track<K: Ord>(since: &mut BTreeMap<K, Duration>, now: Duration, current: BTre
 
 impl Coordinator {
     pub fn new(config: CoordinatorConfig) -> Self {
-        Self {
-            config,
-            liveness: Liveness::new(config.absence, config.doubt),
-            ..Self::default()
-        }
+        Self { config, liveness: Liveness::new(config.absence, config.doubt), ..Self::default() }
     }
 
     /// When to decide again even if nothing changes.
@@ -175,11 +171,7 @@ impl Coordinator {
         }
         let (routing, mut hand_overs) = (draft.routing, draft.hand_overs);
         hand_overs.retain(|hand_over| routing.exact(hand_over.at).is_ok());
-        Change {
-            routing,
-            hand_overs,
-            unrecoverable: draft.unrecoverable.into_iter().collect(),
-        }
+        Change { routing, hand_overs, unrecoverable: draft.unrecoverable.into_iter().collect() }
     }
 
     /// The table as it should be in the end; `None` while there are no or too few servers.

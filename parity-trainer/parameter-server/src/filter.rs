@@ -111,15 +111,7 @@ mod tests {
 
     #[test]
     fn filters_have_the_names_that_metrics_show() {
-        let all = [
-            Filter::Kkt,
-            Filter::Precision,
-            Filter::KeyLists,
-            Filter::Lz4,
-        ];
-        assert_eq!(
-            all.map(<&str>::from),
-            ["kkt", "precision", "key-lists", "lz4"]
-        );
+        let all = [Filter::Kkt, Filter::Precision, Filter::KeyLists, Filter::Lz4];
+        assert_eq!(all.map(<&str>::from), ["kkt", "precision", "key-lists", "lz4"]);
     }
 }

@@ -21,11 +21,7 @@ pub struct ShardRef {
 
 impl ShardRef {
     pub const fn new(array: ArrayId, range: KeyRange, epoch: Epoch) -> Self {
-        Self {
-            array,
-            range,
-            epoch,
-        }
+        Self { array, range, epoch }
     }
 
     pub(crate) const fn part(self, range: KeyRange) -> Self {
@@ -52,12 +48,7 @@ impl Push {
     pub(crate) fn part(&self, range: KeyRange, width: usize) -> Self {
         let (at, keys) = (self.at, &self.keys);
         let (keys, values) = keys.cut_rows(&self.values, at.range, range, width);
-        Self {
-            at: at.part(range),
-            keys,
-            values,
-            ..*self
-        }
+        Self { at: at.part(range), keys, values, ..*self }
     }
 }
 
@@ -110,12 +101,7 @@ impl Update {
         let (keys, values) = self.keys.cut_rows(&self.values, self.range, range, width);
         let mut clocks = self.clocks.clone();
         clocks.retain(|_| !range.is_empty());
-        Self {
-            range,
-            clocks,
-            keys,
-            values,
-        }
+        Self { range, clocks, keys, values }
     }
 }
 
@@ -294,12 +280,8 @@ impl Message {
     /// come once, and their sender has a processor that serves pulls meanwhile.
     pub fn rows_mut(&mut self) -> Option<(ArrayId, &mut Keys, Option<&mut Values>)> {
         match self {
-            Self::Push(Push {
-                at, keys, values, ..
-            })
-            | Self::PullReply(PullReply {
-                at, keys, values, ..
-            })
+            Self::Push(Push { at, keys, values, .. })
+            | Self::PullReply(PullReply { at, keys, values, .. })
             | Self::Replicate(Replicate {
                 at,
                 operation: Operation::Update(Update { keys, values, .. }),

@@ -41,14 +41,9 @@ impl OptimiserSpec {
         match self {
             Self::Adam { weight_decay } => with(&adam(weight_decay, false)),
             Self::AdamW { weight_decay } => with(&adam(weight_decay, true)),
-            Self::Sgd {
-                momentum,
-                weight_decay,
-            } => with(&Momentum {
-                rate,
-                momentum: momentum as f32,
-                decay: weight_decay as f32,
-            }),
+            Self::Sgd { momentum, weight_decay } => {
+                with(&Momentum { rate, momentum: momentum as f32, decay: weight_decay as f32 })
+            }
         }
     }
 }

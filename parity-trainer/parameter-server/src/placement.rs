@@ -40,10 +40,7 @@ pub struct Placement {
 
 impl Default for Placement {
     fn default() -> Self {
-        Self {
-            points: 128,
-            replicas: 2,
-        }
+        Self { points: 128, replicas: 2 }
     }
 }
 

@@ -27,11 +27,7 @@ fn size<T>(vector: &Vec<T>) -> usize {
 impl<T: Copy + Default> Pool<T> {
     /// Of vectors that take up to `max_bytes` together.
     pub const fn new(max_bytes: usize) -> Self {
-        Self {
-            kept: Vec::new(),
-            bytes: 0,
-            max_bytes,
-        }
+        Self { kept: Vec::new(), bytes: 0, max_bytes }
     }
 
     /// Returns a vector of at least `len` elements that is shared with no other owner; its contents

@@ -24,12 +24,7 @@ pub struct PushAggregator {
 impl PushAggregator {
     /// Nothing pending; `applied` is what the log contains.
     pub const fn new(width: usize, applied: RangedClocks) -> Self {
-        Self {
-            width,
-            received: applied,
-            pending: Vec::new(),
-            touched: Vec::new(),
-        }
+        Self { width, received: applied, pending: Vec::new(), touched: Vec::new() }
     }
 
     /// The list of workers as it is from here on.
@@ -167,12 +162,7 @@ impl PushAggregator {
         let mut clocks = Vec::from_iter(chosen.iter().map(|push| (push.worker, clock)));
         clocks.dedup();
         let (keys, values) = sum(range, &chosen, self.width, pool);
-        Update {
-            range,
-            clocks,
-            keys,
-            values,
-        }
+        Update { range, clocks, keys, values }
     }
 }
 

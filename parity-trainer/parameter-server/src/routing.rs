@@ -20,12 +20,7 @@ pub struct Route {
 impl Route {
     /// A shard held by this chain.
     pub const fn new(at: ShardRef, chain: Vec<NodeId>) -> Self {
-        Self {
-            array: at.array,
-            range: at.range,
-            epoch: at.epoch,
-            chain,
-        }
+        Self { array: at.array, range: at.range, epoch: at.epoch, chain }
     }
 
     pub const fn at(&self) -> ShardRef {
@@ -84,11 +79,7 @@ impl Routing {
         for (a, b) in routes.iter().zip(routes.iter().skip(1)) {
             let (array, first, second) = (a.array, a.range, b.range);
             if array == b.array && first.end > second.start {
-                return Err(RoutingError::Overlap {
-                    array,
-                    first,
-                    second,
-                });
+                return Err(RoutingError::Overlap { array, first, second });
             }
         }
         Ok(Self { version, routes })
@@ -155,11 +146,7 @@ pub enum RoutingError {
     )]
     Malformed { array: ArrayId, range: KeyRange },
     #[error("{array}: the routes for keys {first} and {second} overlap: cut one of them")]
-    Overlap {
-        array: ArrayId,
-        first: KeyRange,
-        second: KeyRange,
-    },
+    Overlap { array: ArrayId, first: KeyRange, second: KeyRange },
     #[error(
         "{}, keys {}: no shard at {}: read the table again and decide anew", .0.array, .0.range,
         .0.epoch

@@ -147,14 +147,7 @@ pub struct Adam {
 
 impl Default for Adam {
     fn default() -> Self {
-        Self {
-            rate: 1e-3,
-            beta1: 0.9,
-            beta2: 0.999,
-            epsilon: 1e-8,
-            decay: 0.0,
-            decoupled: false,
-        }
+        Self { rate: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, decay: 0.0, decoupled: false }
     }
 }
 

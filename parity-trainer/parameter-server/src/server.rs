@@ -145,11 +145,7 @@ impl Context {
     }
 
     fn answer(&mut self, to: Peer, at: ShardRef, request: Request, refusal: Option<Refusal>) {
-        let answer = Answer {
-            at,
-            request,
-            refusal,
-        };
+        let answer = Answer { at, request, refusal };
         self.send(to, Message::Answer(answer));
     }
 }

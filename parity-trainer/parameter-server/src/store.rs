@@ -33,11 +33,7 @@ pub struct Layout {
 impl Layout {
     /// An array in which every key has a row.
     pub fn dense(width: usize, rule: impl UpdateRule + 'static) -> Self {
-        Self {
-            width: width.max(1),
-            sparse: false,
-            rule: Arc::new(rule),
-        }
+        Self { width: width.max(1), sparse: false, rule: Arc::new(rule) }
     }
 
     /// An array in which rows begin to exist when they are updated.
@@ -70,12 +66,7 @@ impl Store {
         };
         let runs = range.cut(runs);
         let chunks = runs.map(|run| Chunk::run(&layout, run)).collect();
-        Self {
-            range,
-            layout,
-            chunks,
-            moderate: true,
-        }
+        Self { range, layout, chunks, moderate: true }
     }
 
     /// The place of the chunk with `key`, or of the first after it.
@@ -219,9 +210,7 @@ impl Store {
         };
         let width = self.layout.width;
         if self.layout.sparse {
-            self.chunks
-                .iter_mut()
-                .for_each(|chunk| chunk.remove(range, width));
+            self.chunks.iter_mut().for_each(|chunk| chunk.remove(range, width));
             self.chunks.retain(|chunk| chunk.rows() > 0);
         }
         let (values, state) = (rows.values.to_f32(), rows.state.to_f32());
@@ -266,12 +255,7 @@ impl Store {
         let range = KeyRange::new(key, self.range.end);
         self.range.end = key;
         self.chunks.shrink_to_fit();
-        Self {
-            range,
-            layout: self.layout.clone(),
-            chunks,
-            moderate: self.moderate,
-        }
+        Self { range, layout: self.layout.clone(), chunks, moderate: self.moderate }
     }
 
     /// The place of the chunk that has `key`, or should have it, with room for one more row.

@@ -30,11 +30,7 @@ impl<T> Shared<T> {
     #[must_use]
     pub fn window(buffer: Arc<Vec<T>>, range: Range<usize>) -> Self {
         let end = range.end.min(buffer.len());
-        Self {
-            window: range.start.min(end)..end,
-            buffer,
-            moderate: false,
-        }
+        Self { window: range.start.min(end)..end, buffer, moderate: false }
     }
 
     /// The elements of `range` of this window, sharing the vector; bounds are clamped to the

@@ -38,12 +38,8 @@ impl InProcessBackend {
         let weights = padded(state.weights.iter().copied());
         let slots = state.slots.iter().map(|slot| slot.iter().copied());
         let slots: Vec<f32> = slots.flat_map(padded).collect();
-        let training = TrainingRule {
-            rule,
-            done: clock,
-            measured_from: None,
-            updates: NonZeroU64::MIN,
-        };
+        let training =
+            TrainingRule { rule, done: clock, measured_from: None, updates: NonZeroU64::MIN };
         let steps = training.set_up() as u32;
         let rows = Rows {
             range,
@@ -58,21 +54,14 @@ impl InProcessBackend {
             return Err(refused("state", clock, reason));
         }
         store.insert(&rows);
-        Ok(Self {
-            rule,
-            store,
-            length,
-            clock,
-            made: None,
-        })
+        Ok(Self { rule, store, length, clock, made: None })
     }
 }
 
 impl ParameterBackend for InProcessBackend {
     fn pull(&mut self, into: &mut ParameterSet) -> Result<(), BackendError> {
         let mut weights = Vec::with_capacity(self.length.next_multiple_of(ROW));
-        self.store
-            .read(self.store.range(), &Keys::All, &mut weights);
+        self.store.read(self.store.range(), &Keys::All, &mut weights);
         into.fill(weights.get(..self.length).unwrap_or_default())
     }
 
@@ -87,10 +76,7 @@ impl ParameterBackend for InProcessBackend {
         let updated = self.store.update(range, &Keys::All, &values.into());
         updated.map_err(|reason| refused("gradient", self.clock + 1, reason))?;
         self.clock += 1;
-        self.made = Some(Tick {
-            learning_rate,
-            gradient_norm,
-        });
+        self.made = Some(Tick { learning_rate, gradient_norm });
         Ok(())
     }
 

@@ -134,19 +134,11 @@ impl BackendState {
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
     #[error("{what} hold {got} values, the model has {expected}; they are another model's")]
-    Layout {
-        what: &'static str,
-        expected: usize,
-        got: usize,
-    },
+    Layout { what: &'static str, expected: usize, got: usize },
     #[error("the state was written by another optimiser")]
     OtherOptimiser,
     #[error("the parameter server refuses the {what} of step {step}: {reason}")]
-    Refused {
-        what: &'static str,
-        step: u64,
-        reason: String,
-    },
+    Refused { what: &'static str, step: u64, reason: String },
     #[error(transparent)]
     Cluster(#[from] parapet_cluster::roles::ClusterError),
 }
@@ -154,11 +146,7 @@ pub enum BackendError {
 fn check_length(what: &'static str, expected: usize, got: usize) -> Result<(), BackendError> {
     match expected == got {
         true => Ok(()),
-        false => Err(BackendError::Layout {
-            what,
-            expected,
-            got,
-        }),
+        false => Err(BackendError::Layout { what, expected, got }),
     }
 }
 

@@ -38,19 +38,11 @@ impl fmt::Debug for ClusterHandle {
 
 impl ClusterHandle {
     pub fn connect(address: &Address) -> Result<Self, BackendError> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(ClusterError::Runtime)?;
-        let registry = runtime
-            .block_on(address.open())
-            .map_err(ClusterError::from)?;
-        Ok(Self {
-            runtime: Arc::new(runtime),
-            registry,
-            name: address.cluster().to_owned(),
-        })
+        let registry = runtime.block_on(address.open()).map_err(ClusterError::from)?;
+        Ok(Self { runtime: Arc::new(runtime), registry, name: address.cluster().to_owned() })
     }
 
     /// Waits for the next training other than `last`; nothing if `stop` says so before.
@@ -278,9 +270,7 @@ fn scaled<'a>(
     let filling = array_length(weights.len(), buffers.len()) - weights.len() - buffers.len();
     let weights = weights.iter().map(move |value| value * factor);
     let buffers = buffers.iter().map(move |value| value * share);
-    weights
-        .chain(std::iter::repeat_n(0.0, filling))
-        .chain(buffers)
+    weights.chain(std::iter::repeat_n(0.0, filling)).chain(buffers)
 }
 
 fn shards(length: usize) -> u64 {
@@ -289,11 +279,7 @@ fn shards(length: usize) -> u64 {
 
 /// Numbers in the servers' array for so many weights and values of buffers, which begin a row.
 const fn array_length(weights: usize, buffers: usize) -> usize {
-    if buffers == 0 {
-        weights
-    } else {
-        weights.next_multiple_of(ROW) + buffers
-    }
+    if buffers == 0 { weights } else { weights.next_multiple_of(ROW) + buffers }
 }
 
 #[cfg(test)]

@@ -9,10 +9,7 @@ use super::*;
 const LENGTH: usize = 2 * ROW + 7;
 
 fn set(values: &[f32]) -> ParameterSet {
-    ParameterSet {
-        values: values.to_vec(),
-        buffers: Vec::new(),
-    }
+    ParameterSet { values: values.to_vec(), buffers: Vec::new() }
 }
 
 fn values(value: impl Fn(usize) -> f32) -> Vec<f32> {
@@ -40,10 +37,7 @@ fn sgd(momentum: f64, learning_rate: f64, clip: Option<f64>) -> OptimiserConfig 
         learning_rate,
         schedule: Schedule::Constant,
         clip,
-        ..rule(OptimiserSpec::Sgd {
-            momentum,
-            weight_decay,
-        })
+        ..rule(OptimiserSpec::Sgd { momentum, weight_decay })
     }
 }
 
@@ -85,10 +79,7 @@ fn plain(rule: OptimiserConfig, start: &[f32], steps: &[Vec<f32>]) -> (Vec<f32>,
 }
 
 fn optimisers() -> impl Strategy<Value = OptimiserSpec> {
-    let sgd = OptimiserSpec::Sgd {
-        momentum: 0.9,
-        weight_decay: 0.001,
-    };
+    let sgd = OptimiserSpec::Sgd { momentum: 0.9, weight_decay: 0.001 };
     prop_oneof![
         Just(OptimiserSpec::Adam { weight_decay: 0.01 }),
         Just(OptimiserSpec::AdamW { weight_decay: 0.1 }),
@@ -142,11 +133,7 @@ proptest! {
 fn step_that_is_not_finite_is_refused_and_the_weights_stay() {
     let adam = rule(OptimiserSpec::AdamW { weight_decay: 0.0 });
     for (rule, gradient, parts) in [
-        (
-            sgd(0.9, 10.0, None),
-            f32::MAX,
-            ["lower the learning rate", "gradient of step 1"],
-        ),
+        (sgd(0.9, 10.0, None), f32::MAX, ["lower the learning rate", "gradient of step 1"]),
         (adam, f32::NAN, ["gradient of step 1", ""]),
     ] {
         let mut backend = backend(rule, &values(|_| 1.0));

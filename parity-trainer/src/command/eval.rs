@@ -89,10 +89,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
         let title = format!("{code}: {} for {}", names.join(", "), deployed.name);
         let text = markdown(&title, &evaluation, &data.class_names);
         write("evaluation.md", &text)?;
-        write(
-            "reliability.svg",
-            &reliability_plot(&evaluation.calibration)?,
-        )?;
+        write("reliability.svg", &reliability_plot(&evaluation.calibration)?)?;
         let report = json!({
             "deployed": deployed.name,
             "parity": names,
@@ -122,10 +119,7 @@ pub(super) fn judge(
 }
 
 fn open(args: &Args, threads: usize, test: &Samples) -> Result<Vec<CodeEntry>, TrainError> {
-    let options = OpenOptions {
-        threads,
-        ..OpenOptions::default()
-    };
+    let options = OpenOptions { threads, ..OpenOptions::default() };
     let mut entries: Vec<CodeEntry> = Vec::new();
     for path in &args.parity {
         let entry = deployed::open_code(path, &options, &test.shape, few(test))?;
@@ -148,20 +142,12 @@ fn evaluate_code(
     test: &Samples,
     seed: u64,
 ) -> Result<CodeEvaluation, TrainError> {
-    let plan = EvaluationPlan {
-        groupings: 1,
-        resamples: RESAMPLES,
-        seed,
-    };
+    let plan = EvaluationPlan { groupings: 1, resamples: RESAMPLES, seed };
     let (agreement, deployed) = (deployed.agreement()?, deployed.model.as_ref());
     let (mut rows, mut learned) = (Vec::new(), None);
     for entry in entries {
         let calibration = entry.code.calibration.as_ref();
-        let row = |row, model| ParityRow {
-            row,
-            model,
-            calibration,
-        };
+        let row = |row, model| ParityRow { row, model, calibration };
         match &entry.networks {
             CodeNetworks::Parity(model) => rows.push(row(entry.code.row, model.as_ref())),
             CodeNetworks::Learned(networks) => {
@@ -171,13 +157,7 @@ fn evaluate_code(
             }
         }
     }
-    let models = CodedModels {
-        deployed,
-        agreement,
-        parity: &rows,
-        code,
-        learned,
-    };
+    let models = CodedModels { deployed, agreement, parity: &rows, code, learned };
     judge("code", models, test, plan)
 }
 

@@ -96,11 +96,7 @@ struct Training {
 pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     let recipes = Recipes::read(args.recipes.as_deref())?;
     let known: Vec<&str> = recipes.rows.iter().map(|row| row.name.as_str()).collect();
-    if let Some(name) = args
-        .only
-        .iter()
-        .find(|name| !known.contains(&name.as_str()))
-    {
+    if let Some(name) = args.only.iter().find(|name| !known.contains(&name.as_str())) {
         let problem = format!("--only {name}: no such row; there are {}", known.join(", "));
         return Err(TrainError::settings(None, &problem));
     }
@@ -113,13 +109,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     let _lock = lock(&args.out.join("lock"), &args.out, "out")?;
     let interrupt = Interrupt::listen()?;
     interrupt.wait_for_step();
-    let mut reproduction = Reproduction {
-        recipes: &recipes,
-        args,
-        threads,
-        interrupt,
-        why_not: BTreeMap::new(),
-    };
+    let mut reproduction =
+        Reproduction { recipes: &recipes, args, threads, interrupt, why_not: BTreeMap::new() };
     let is_asked = |row: &&RowRecipe| args.only.is_empty() || args.only.contains(&row.name);
     for row in recipes.rows.iter().filter(is_asked) {
         for seed in 1..=row.seeds {

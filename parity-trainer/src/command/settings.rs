@@ -47,10 +47,7 @@ impl<S: Checked> Flags<S> {
         let known = S::augment_args(clap::Command::new(""));
         for (name, value) in place.map_or(Ok(toml::Table::new()), read)? {
             let id = name.replace('-', "_");
-            if !known
-                .get_arguments()
-                .any(|argument| *argument.get_id() == id)
-            {
+            if !known.get_arguments().any(|argument| *argument.get_id() == id) {
                 return Err(wrong(&format!("unknown setting `{name}`")));
             }
             if matches.value_source(&id) != Some(ValueSource::CommandLine) {
@@ -157,11 +154,7 @@ impl Common {
     /// spoils digits and letters.
     pub(crate) fn augmentation(&self, data: &DataSet) -> Augment {
         let is_image = data.train.shape.len() == 3;
-        let default = if is_image {
-            Augment::SHIFT
-        } else {
-            Augment::NONE
-        };
+        let default = if is_image { Augment::SHIFT } else { Augment::NONE };
         self.augment.unwrap_or(default)
     }
 }

@@ -90,10 +90,7 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches) -> Result<(), TrainError> {
     check_labels(&data, &common.data)?;
     prepare_out(&common.out, common.json.as_deref())?;
     let run = settings.run(&data)?;
-    let bare = Settings {
-        common: common.bare(),
-        ..settings.clone()
-    };
+    let bare = Settings { common: common.bare(), ..settings.clone() };
     let digest = digest(&bare, &["train-deployed", &data.sha256])?;
     let network = run.network.to_string();
     let more = [("network", network.clone())];
@@ -112,11 +109,7 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches) -> Result<(), TrainError> {
         resume,
         settings: common,
         interrupt: &interrupt,
-        labels: CurveLabels {
-            title: name,
-            loss: "cross-entropy",
-            rate: "accuracy",
-        },
+        labels: CurveLabels { title: name, loss: "cross-entropy", rate: "accuracy" },
     };
     let (trained, _) = training_loop.run(trainer)?;
     let seconds = begun.elapsed().as_secs_f64();

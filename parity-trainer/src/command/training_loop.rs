@@ -81,10 +81,8 @@ impl TrainingLoop<'_> {
             }
             let is_interrupted = self.interrupt.is_asked();
             if self.is_due(report.step, saved_at) || is_interrupted || trainer.is_done() {
-                let path = folder.save(&Checkpoint {
-                    run: self.digest.to_owned(),
-                    state: trainer.state()?,
-                })?;
+                let path = folder
+                    .save(&Checkpoint { run: self.digest.to_owned(), state: trainer.state()? })?;
                 saved_at = Instant::now();
                 let best = trainer.best().map(|best| best.step);
                 if best != saved_best {
@@ -191,6 +189,5 @@ pub(super) fn environment(
         ("run-sha256", run_sha256.to_owned()),
     ];
     let all = own.iter().chain(more);
-    all.map(|(key, value)| ((*key).to_owned(), value.as_str().into()))
-        .collect()
+    all.map(|(key, value)| ((*key).to_owned(), value.as_str().into())).collect()
 }

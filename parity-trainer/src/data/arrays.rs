@@ -95,12 +95,7 @@ fn load(
             &[place] => {
                 let (name, values) = (&names[place], read(&names[place])?);
                 let shape = values.size();
-                Ok(Array {
-                    path,
-                    name,
-                    shape,
-                    values,
-                })
+                Ok(Array { path, name, shape, values })
             }
             &[first, second, ..] => {
                 let found = format!("{what}, and so is {:?}", names[first]);
@@ -181,11 +176,7 @@ impl Array<'_> {
             let found = || wrong(&format!("labels, and one of them is {value}"));
             u8::try_from(value).map_err(|_| found())
         };
-        let values: Vec<i64> = self
-            .values
-            .f_to_kind(Kind::Int64)?
-            .f_view([-1])?
-            .try_into()?;
+        let values: Vec<i64> = self.values.f_to_kind(Kind::Int64)?.f_view([-1])?.try_into()?;
         values.into_iter().map(class).collect()
     }
 

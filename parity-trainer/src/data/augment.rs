@@ -32,16 +32,8 @@ pub struct Augment {
 }
 
 impl Augment {
-    pub const NONE: Self = Self {
-        shift: false,
-        crop: false,
-        flip: false,
-        cutout: false,
-    };
-    pub const SHIFT: Self = Self {
-        shift: true,
-        ..Self::NONE
-    };
+    pub const NONE: Self = Self { shift: false, crop: false, flip: false, cutout: false };
+    pub const SHIFT: Self = Self { shift: true, ..Self::NONE };
 
     /// Writes a random variant of `sample`, of `shape`, into `variant`; samples that are no images
     /// stay as they are.
@@ -231,15 +223,7 @@ mod tests {
 
     #[test]
     fn names_say_what_is_done() {
-        let same = [
-            "none",
-            "shift",
-            "crop",
-            "flip",
-            "cutout",
-            "shift+flip",
-            "crop+flip+cutout",
-        ];
+        let same = ["none", "shift", "crop", "flip", "cutout", "shift+flip", "crop+flip+cutout"];
         let others = [("flip+shift", "shift+flip")];
         for (name, told) in same.map(|name| (name, name)).into_iter().chain(others) {
             let augment: Augment = name.parse().unwrap();

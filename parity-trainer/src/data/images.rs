@@ -41,12 +41,7 @@ pub(super) struct Image {
 
 impl Image {
     pub(super) fn new(path: PathBuf, split: Split, class: Option<&str>) -> Self {
-        Self {
-            path,
-            split,
-            class: class.map(str::to_owned),
-            bytes: None,
-        }
+        Self { path, split, class: class.map(str::to_owned), bytes: None }
     }
 }
 
@@ -112,10 +107,7 @@ pub(super) fn decode_all(
 ) -> Result<DataSet> {
     let names = class_names(source, images, classes)?;
     let empty = || Samples::new(Vec::new(), Vec::new(), Vec::new());
-    let mut decoded = Decoded {
-        splits: [empty(), empty()],
-        shape: None,
-    };
+    let mut decoded = Decoded { splits: [empty(), empty()], shape: None };
     let mut hash = Sha256::new();
     for (at, batch) in images.chunks(BATCH).enumerate() {
         let pixels = batch.par_iter().map(decode).collect::<Result<Vec<_>>>()?;
@@ -127,9 +119,7 @@ pub(super) fn decode_all(
             decoded.append(source, image, shape, values)?;
             if image.class.is_some() {
                 let label = names.partition_point(|name| name.as_str() < class);
-                decoded.splits[image.split as usize]
-                    .labels
-                    .push(label as u8);
+                decoded.splits[image.split as usize].labels.push(label as u8);
             }
         }
         progress(at * BATCH + batch.len(), Some(images.len()));
@@ -149,10 +139,7 @@ pub(super) fn decode_all(
 fn class_names(source: &Path, images: &[Image], classes: &Classes) -> Result<Vec<String>> {
     let unlabelled = images.iter().find(|image| image.class.is_none());
     if let (false, Some(image)) = (classes.is_empty(), unlabelled) {
-        return Err(misplaced(
-            &image.path,
-            "lies in no class's folder, others do",
-        ));
+        return Err(misplaced(&image.path, "lies in no class's folder, others do"));
     }
     let class = |image: &Image| Some((image.split, image.class.clone()?));
     let filled: Classes = images.iter().filter_map(class).collect();
@@ -227,9 +214,7 @@ fn in_colour(values: &[f32], pixels: usize) -> Vec<f32> {
 }
 
 pub(super) fn is_image(name: &str) -> bool {
-    let end = name
-        .rsplit_once('.')
-        .map(|(_, end)| end.to_ascii_lowercase());
+    let end = name.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase());
     matches!(end.as_deref(), Some("png" | "jpg" | "jpeg"))
 }
 

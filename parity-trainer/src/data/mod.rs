@@ -57,11 +57,7 @@ pub struct DataSet {
 
 impl Samples {
     pub fn new(shape: Vec<usize>, values: Vec<f32>, labels: Vec<u8>) -> Self {
-        Self {
-            shape,
-            values,
-            labels,
-        }
+        Self { shape, values, labels }
     }
 
     pub fn len(&self) -> usize {
@@ -119,13 +115,7 @@ impl DataSet {
     /// A set whose classes are not counted yet.
     fn new(train: Samples, test: Samples, class_names: Vec<String>, hash: Sha256) -> Self {
         let sha256 = format!("{:x}", hash.finalize());
-        Self {
-            train,
-            test,
-            classes: 0,
-            class_names,
-            sha256,
-        }
+        Self { train, test, classes: 0, class_names, sha256 }
     }
 
     pub fn is_labelled(&self) -> bool {
@@ -238,10 +228,7 @@ fn too_few(path: &Path, found: usize, wanted: usize) -> TrainError {
 }
 
 fn too_large(path: &Path, problem: &str) -> TrainError {
-    TrainError::input(
-        path,
-        format!("{problem}; leave out samples or make them smaller"),
-    )
+    TrainError::input(path, format!("{problem}; leave out samples or make them smaller"))
 }
 
 fn unequal_counts(images: &str, samples: usize, labels_of: &str, labels: usize) -> TrainError {

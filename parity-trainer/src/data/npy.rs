@@ -106,13 +106,7 @@ mod tests {
     fn npy(descr: &str, elements: &[u8]) -> Vec<u8> {
         let header = header_of(descr, "False", "(2,)");
         let length = (header.len() as u16).to_le_bytes();
-        [
-            b"\x93NUMPY\x01\x00",
-            &length[..],
-            header.as_bytes(),
-            elements,
-        ]
-        .concat()
+        [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), elements].concat()
     }
 
     #[test]

@@ -22,19 +22,13 @@ impl QueryTimer {
     /// Opens the deployed model once more; `sample` is a whole sample as it takes them.
     pub fn new(deployed: &Deployed, options: &OpenOptions, sample: &[f32]) -> Result<Self> {
         let shape = deployed.model.input_shape();
-        let options = OpenOptions {
-            threads: 1,
-            ..options.clone()
-        };
+        let options = OpenOptions { threads: 1, ..options.clone() };
         let is_onnx = deployed.file.extension().is_some_and(|end| end == "onnx");
         let model = match is_onnx {
             true => FileModel::open_onnx(&deployed.file, &options, shape)?.0,
             false => FileModel::open_script(&deployed.file, shape)?,
         };
-        Ok(Self {
-            deployed: model,
-            sample: sample.to_vec(),
-        })
+        Ok(Self { deployed: model, sample: sample.to_vec() })
     }
 
     /// Returns the time of a query to a parity model, which takes parity queries of this shape,
@@ -48,10 +42,7 @@ impl QueryTimer {
         let begun = Instant::now();
         while queries < QUERIES || begun.elapsed() < TIME {
             queries += 1;
-            let models = [
-                (&parity_model, &parity_query),
-                (&self.deployed, &self.sample),
-            ];
+            let models = [(&parity_model, &parity_query), (&self.deployed, &self.sample)];
             for (least, (model, query)) in least.iter_mut().zip(models) {
                 let sent = Instant::now();
                 model.infer(query)?;

@@ -56,12 +56,7 @@ pub fn open_code(
     };
     let scaling = entry.training.get("input_scaling").cloned();
     let scaling = scaling.and_then(|scaling| scaling.try_into().ok());
-    Ok(CodeEntry {
-        name: entry.name.clone(),
-        code,
-        scaling: scaling.unwrap_or_default(),
-        networks,
-    })
+    Ok(CodeEntry { name: entry.name.clone(), code, scaling: scaling.unwrap_or_default(), networks })
 }
 
 /// The network that this trainer made the entry's model of.

@@ -15,10 +15,7 @@ const LOCATION: &[u8] = b"\x0a\x08location\x12";
 /// A model is its file, and what an ONNX file keeps beside itself.
 pub(super) fn hash_model(file: &Path, hash: &mut Sha256) -> Result<()> {
     hash_file(file, hash)?;
-    if file
-        .extension()
-        .is_some_and(|extension| extension == "onnx")
-    {
+    if file.extension().is_some_and(|extension| extension == "onnx") {
         let graph = fs::read(file).map_err(TrainError::read(file))?;
         for name in external_data(&graph) {
             let beside = file.with_file_name(&name);
@@ -40,10 +37,7 @@ fn hash_file(file: &Path, hash: &mut Sha256) -> Result<()> {
 fn external_data(onnx: &[u8]) -> BTreeSet<String> {
     let mut files = BTreeSet::new();
     let mut rest = onnx;
-    while let Some(at) = rest
-        .windows(LOCATION.len())
-        .position(|window| window == LOCATION)
-    {
+    while let Some(at) = rest.windows(LOCATION.len()).position(|window| window == LOCATION) {
         rest = rest.get(at + LOCATION.len()..).unwrap_or_default();
         if let Some(name) = length_delimited(rest).and_then(|name| std::str::from_utf8(name).ok()) {
             files.insert(name.to_owned());

@@ -208,10 +208,7 @@ fn check_finite(file: &Path, outputs: &[f32], width: usize, before: usize) -> Re
     };
     let sample = before + at / width.max(1);
     let fix = "check --input-scale and --input-mean, or the model's export";
-    Err(TrainError::input(
-        file,
-        format!("answers sample {sample} with {value}; {fix}"),
-    ))
+    Err(TrainError::input(file, format!("answers sample {sample} with {value}; {fix}")))
 }
 
 fn missing(path: &Path) -> TrainError {

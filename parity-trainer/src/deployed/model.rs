@@ -95,12 +95,8 @@ impl FileModel {
     /// Asks the model about one sample, whose answer tells the shape of outputs.
     fn open(file: &Path, engine: Engine, input_shape: Vec<usize>) -> Result<Self> {
         let sample = vec![0.0; input_shape.iter().product()];
-        let mut model = Self {
-            file: file.to_path_buf(),
-            engine,
-            input_shape,
-            output_shape: Vec::new(),
-        };
+        let mut model =
+            Self { file: file.to_path_buf(), engine, input_shape, output_shape: Vec::new() };
         model.output_shape = model.run(&sample, 1)?.0;
         Ok(model)
     }
@@ -283,11 +279,9 @@ fn choose(
     };
     let name = outlet.name();
     match outlet.dtype() {
-        ValueType::Tensor {
-            ty: TensorElementType::Float32,
-            shape,
-            ..
-        } => Ok((name.to_owned(), shape.to_vec())),
+        ValueType::Tensor { ty: TensorElementType::Float32, shape, .. } => {
+            Ok((name.to_owned(), shape.to_vec()))
+        }
         other => {
             let problem = format!("its {side} `{name}` is of type {other}");
             let fix = "only 32-bit floats can be coded, export it with them";

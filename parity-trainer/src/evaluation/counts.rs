@@ -82,18 +82,13 @@ pub(super) struct GroupCounts {
 impl GroupCounts {
     pub(super) fn new(kinds: usize) -> Self {
         let (groups, units) = (0, Vec::new());
-        Self {
-            kinds,
-            groups,
-            units,
-        }
+        Self { kinds, groups, units }
     }
 
     pub(super) fn begin(&mut self) {
         self.groups += 1;
         if self.groups <= UNITS {
-            self.units
-                .resize(self.groups * self.kinds, Counts::default());
+            self.units.resize(self.groups * self.kinds, Counts::default());
         }
     }
 
@@ -174,10 +169,7 @@ impl Bins {
         let all: usize = bins.iter().map(|bin| bin.count).sum();
         let error = |bin: &CalibrationBin| bin.count as f64 * (bin.confidence - bin.right).abs();
         let expected_error = bins.iter().map(error).sum::<f64>() / all.max(1) as f64;
-        Calibration {
-            expected_error,
-            bins,
-        }
+        Calibration { expected_error, bins }
     }
 }
 
@@ -190,12 +182,7 @@ mod tests {
 
     fn judged(right: bool, deployed_right: bool) -> Counts {
         let [right, deployed_right] = [right, deployed_right].map(usize::from);
-        Counts {
-            right,
-            agreeing: 1,
-            deployed_right,
-            all: 1,
-        }
+        Counts { right, agreeing: 1, deployed_right, all: 1 }
     }
 
     /// One reconstruction a group.

@@ -267,8 +267,7 @@ impl Judge<'_> {
                 parity[self.parity[model].row] = Some(row(&answers[model], place, len));
             }
             for &slot in missing {
-                self.decoder
-                    .decode(&predictions, &parity, slot, &mut scratch)?;
+                self.decoder.decode(&predictions, &parity, slot, &mut scratch)?;
                 let deployed = row(exact, place * k + slot, outputs);
                 tally.add(&Reconstruction {
                     missing: missing.len(),

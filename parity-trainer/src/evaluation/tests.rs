@@ -46,11 +46,7 @@ fn samples(count: usize) -> Samples {
 
 fn try_run(k: usize, r: usize, models: [Model; 2], samples: &Samples) -> Result<CodeEvaluation> {
     let [deployed, parity] = &models;
-    let parity = (0..r).map(|row| ParityRow {
-        row,
-        model: parity,
-        calibration: None,
-    });
+    let parity = (0..r).map(|row| ParityRow { row, model: parity, calibration: None });
     let models = CodedModels {
         deployed,
         agreement: Agreement::of(None, deployed.output_shape())?,
@@ -59,11 +55,7 @@ fn try_run(k: usize, r: usize, models: [Model; 2], samples: &Samples) -> Result<
         learned: None,
     };
     let (groupings, resamples, seed) = (1, 200, 1);
-    let plan = EvaluationPlan {
-        groupings,
-        resamples,
-        seed,
-    };
+    let plan = EvaluationPlan { groupings, resamples, seed };
     evaluate(models, samples, plan, |_, _| {})
 }
 

@@ -25,12 +25,7 @@ pub(super) fn layers(
     root: nn::Path<'_>,
     rng: &mut ChaCha8Rng,
 ) -> Result<Vec<Layer>> {
-    let mut maker = LayerMaker {
-        root,
-        rng,
-        layers: Vec::new(),
-        made: 0,
-    };
+    let mut maker = LayerMaker { root, rng, layers: Vec::new(), made: 0 };
     maker.network(spec, shape, outputs)?;
     Ok(maker.layers)
 }

@@ -143,10 +143,7 @@ impl Network {
                 (vec![Layer::Flatten, Layer::Linear(weights, bias)], rest)
             }
             // Zeros of a padding would have to be normalised, too.
-            [
-                Layer::Conv(weights, Some(bias), window @ [_, 0, _]),
-                rest @ ..,
-            ] => {
+            [Layer::Conv(weights, Some(bias), window @ [_, 0, _]), rest @ ..] => {
                 let (weights, bias) = fold(weights, bias);
                 (vec![Layer::Conv(weights, Some(bias), *window)], rest)
             }
@@ -175,10 +172,7 @@ impl Network {
     }
 
     pub fn normalisation(&self) -> Result<Normalisation> {
-        Ok(Normalisation {
-            mean: values(&self.mean)?,
-            deviation: values(&self.deviation)?,
-        })
+        Ok(Normalisation { mean: values(&self.mean)?, deviation: values(&self.deviation)? })
     }
 
     fn weights_changed(&mut self) -> Result<()> {

@@ -40,10 +40,7 @@ impl Normalisation {
             _ => 1.0,
         };
         let mean = sums.iter().map(|(sum, _)| (sum / count) as f32);
-        Self {
-            mean: mean.collect(),
-            deviation: variances.iter().map(deviation).collect(),
-        }
+        Self { mean: mean.collect(), deviation: variances.iter().map(deviation).collect() }
     }
 
     pub(super) fn is_identity(&self) -> bool {

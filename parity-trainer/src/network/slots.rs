@@ -53,8 +53,7 @@ impl SlotNetwork {
 pub(crate) fn softmax(scores: &mut [f32], width: usize) {
     for row in scores.chunks_exact_mut(width) {
         let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        row.iter_mut()
-            .for_each(|score| *score = (*score - most).exp());
+        row.iter_mut().for_each(|score| *score = (*score - most).exp());
         let sum: f32 = row.iter().sum();
         row.iter_mut().for_each(|score| *score /= sum);
     }

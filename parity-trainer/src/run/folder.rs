@@ -126,10 +126,7 @@ impl RunFolder {
             fs::rename(path, aside).map_err(unwritten(path))?;
         }
         // A resumed run logs again what came after its checkpoint.
-        let step = found
-            .checkpoint
-            .as_ref()
-            .map_or(0, |last| last.state.backend.clock);
+        let step = found.checkpoint.as_ref().map_or(0, |last| last.state.backend.clock);
         let mut records = self.records()?;
         records.retain(|record| record.step <= step);
         let lines: Vec<String> = records.iter().map(line).collect::<Result<_>>()?;
@@ -198,9 +195,7 @@ impl RunFolder {
     /// Returns the log's records; a torn last line is not one.
     pub fn records(&self) -> Result<Vec<LogRecord>> {
         let text = self.read(LOG)?.unwrap_or_default();
-        let records = text
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok());
+        let records = text.lines().filter_map(|line| serde_json::from_str(line).ok());
         Ok(records.collect())
     }
 

@@ -47,23 +47,11 @@ pub(super) fn learning_curve(labels: &CurveLabels<'_>, records: &[LogRecord]) ->
     ];
     let agreement = vec![
         line("training", &|record| Some(percent(record.agreement))),
-        line("validation", &|record| {
-            record.validation_agreement.map(percent)
-        }),
+        line("validation", &|record| record.validation_agreement.map(percent)),
     ];
-    let (loss_label, rate_label) = (
-        format!("log10 of the {}", labels.loss),
-        format!("{}, %", labels.rate),
-    );
-    let panel = |y, series| Panel {
-        x: "step",
-        y,
-        y_range: None,
-        series,
-    };
-    let panels = [
-        panel(loss_label.as_str(), loss),
-        panel(&rate_label, agreement),
-    ];
+    let (loss_label, rate_label) =
+        (format!("log10 of the {}", labels.loss), format!("{}, %", labels.rate));
+    let panel = |y, series| Panel { x: "step", y, y_range: None, series };
+    let panels = [panel(loss_label.as_str(), loss), panel(&rate_label, agreement)];
     draw(labels.title, &panels)
 }

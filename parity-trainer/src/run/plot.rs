@@ -39,10 +39,7 @@ type Area<B> = DrawingArea<B, plotters::coord::Shift>;
 fn draw_on<B: DrawingBackend>(root: &Area<B>, title: &str, panels: &[Panel<'_>]) -> Drawn<B> {
     root.fill(&WHITE)?;
     let body = root.titled(title, ("sans-serif", 18))?;
-    for (panel, area) in panels
-        .iter()
-        .zip(body.split_evenly((panels.len().max(1), 1)))
-    {
+    for (panel, area) in panels.iter().zip(body.split_evenly((panels.len().max(1), 1))) {
         draw_panel(panel, &area)?;
     }
     Ok(())
@@ -101,30 +98,14 @@ mod tests {
 
     #[test]
     fn drawing_names_its_axes_and_lines() {
-        let line = |label, points: &[(f64, f64)]| Series {
-            label,
-            points: points.to_vec(),
-        };
-        let panel = |series| Panel {
-            x: "step",
-            y: "loss",
-            y_range: None,
-            series,
-        };
+        let line = |label, points: &[(f64, f64)]| Series { label, points: points.to_vec() };
+        let panel = |series| Panel { x: "step", y: "loss", y_range: None, series };
         let series = vec![
             line("training", &[(0.0, 1.0), (1.0, f64::NAN), (2.0, 0.5)]),
             line("validation", &[]),
         ];
         let svg = draw("a run", &[panel(series), panel(Vec::new())]).unwrap();
-        for word in [
-            "<svg",
-            "a run",
-            "step",
-            "loss",
-            "training",
-            "validation",
-            "polyline",
-        ] {
+        for word in ["<svg", "a run", "step", "loss", "training", "validation", "polyline"] {
             assert!(svg.contains(word), "{word}");
         }
     }

@@ -32,9 +32,7 @@ impl DeployedRun {
     /// Returns the update rule for all passes over `samples` samples.
     pub fn rule(&self, samples: usize) -> OptimiserConfig {
         OptimiserConfig {
-            optimiser: OptimiserSpec::AdamW {
-                weight_decay: self.weight_decay,
-            },
+            optimiser: OptimiserSpec::AdamW { weight_decay: self.weight_decay },
             learning_rate: self.learning_rate,
             schedule: Schedule::Cosine,
             steps: (self.epochs * samples.div_ceil(self.batch(samples))) as u64,
@@ -89,12 +87,7 @@ impl Task for LabelledModel {
         let told = loss.double_value(&[]);
         let agreeing = usize::try_from(right.int64_value(&[])).unwrap_or(0);
         let queries = self.labels.len();
-        Ok(Attempt {
-            loss,
-            told,
-            agreeing,
-            queries,
-        })
+        Ok(Attempt { loss, told, agreeing, queries })
     }
 
     fn freeze(self: Box<Self>) -> Trained {

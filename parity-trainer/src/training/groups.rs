@@ -27,10 +27,7 @@ pub struct Sampler {
 
 impl Sampler {
     pub(crate) fn new(samples: usize) -> Self {
-        Self {
-            order: (0..samples).collect(),
-            next: samples,
-        }
+        Self { order: (0..samples).collect(), next: samples }
     }
 
     pub(super) fn samples(&self) -> usize {
@@ -100,11 +97,7 @@ impl CodedSet {
         let mut coded = set.answers.clone();
         transform.apply(&mut coded, set.outputs());
         let transform = transform.clone();
-        Self {
-            set,
-            coded,
-            transform,
-        }
+        Self { set, coded, transform }
     }
 
     pub(super) fn coded(&self, index: usize) -> &[f32] {
@@ -162,13 +155,7 @@ impl CodedSet {
         let output_len = self.set.outputs();
         let mut reconstructed = vec![0.0; output_len];
         for (slot, coefficient) in row.iter().enumerate() {
-            for (group, &index) in batch
-                .members
-                .iter()
-                .skip(slot)
-                .step_by(row.len())
-                .enumerate()
-            {
+            for (group, &index) in batch.members.iter().skip(slot).step_by(row.len()).enumerate() {
                 let targets = nth(&batch.targets, group, output_len);
                 let errors = nth(parity, group, output_len).iter().zip(targets);
                 let exact = self.coded(index).iter().zip(errors);

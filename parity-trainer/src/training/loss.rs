@@ -46,9 +46,9 @@ pub(super) fn apply(to: &OutputTransform, outputs: &Tensor) -> Tensor {
         OutputTransform::Standardised { mean, deviation } => {
             (outputs - vector(mean)) / vector(deviation)
         }
-        OutputTransform::LogSoftmax { floor } => outputs
-            .log_softmax(-1, Kind::Float)
-            .clamp_min(f64::from(*floor)),
+        OutputTransform::LogSoftmax { floor } => {
+            outputs.log_softmax(-1, Kind::Float).clamp_min(f64::from(*floor))
+        }
     }
 }
 
@@ -73,9 +73,7 @@ pub(super) fn agreeing(
     let [made, wanted] = [made, wanted].map(|outputs| values(&invert(to, outputs)));
     let (made, wanted, len) = (made?, wanted?, agreement.output_len());
     let pairs = made.chunks_exact(len).zip(wanted.chunks_exact(len));
-    Ok(pairs
-        .filter(|(made, wanted)| agreement.agrees(made, wanted))
-        .count())
+    Ok(pairs.filter(|(made, wanted)| agreement.agrees(made, wanted)).count())
 }
 
 #[cfg(test)]

@@ -60,10 +60,7 @@ impl ParityModel {
         let code = encoder.code();
         let (row, r) = (run.row, code.r());
         if row >= r {
-            let problem = format!(
-                "parity row {row}: the code has rows 0 to {} (r = {r})",
-                r - 1
-            );
+            let problem = format!("parity row {row}: the code has rows 0 to {} (r = {r})", r - 1);
             return Err(TrainError::Input(problem));
         }
         let mut rng = stream(run.seed, 2);
@@ -111,12 +108,7 @@ impl Task for ParityModel {
         let row = encoder.code().row(self.row);
         let agreeing = self.train.agreeing(&parity, &self.filled, row);
         let queries = self.filled.members.len();
-        Ok(Attempt {
-            loss,
-            told,
-            agreeing,
-            queries,
-        })
+        Ok(Attempt { loss, told, agreeing, queries })
     }
 
     fn validate(&self, each: &mut dyn FnMut(&[f32], &[f32])) -> Result<Option<f64>> {
@@ -127,8 +119,7 @@ impl Task for ParityModel {
             let mut batch = self.validation.batch(chunk.to_vec(), k);
             self.validation.fill(encoder, self.row, &mut batch)?;
             let parity = self.network.infer(&batch.parity);
-            self.validation
-                .reconstruct(&parity, &batch, row, &mut *each);
+            self.validation.reconstruct(&parity, &batch, row, &mut *each);
             let pairs = parity.iter().zip(&batch.targets);
             squares += pairs.map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>();
             outputs += parity.len();

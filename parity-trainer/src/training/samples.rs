@@ -57,10 +57,7 @@ pub fn training_inputs(
     let (mut rng, shape) = (stream(seed, 4), &samples.shape);
     let mut inputs = samples.values.repeat(copies + 1);
     let sample_len = samples.sample_len();
-    let variants = inputs
-        .chunks_exact_mut(sample_len)
-        .enumerate()
-        .skip(samples.len());
+    let variants = inputs.chunks_exact_mut(sample_len).enumerate().skip(samples.len());
     for (index, variant) in variants {
         let sample = samples.sample(index % samples.len());
         augment.apply(&mut rng, shape, sample, variant);
@@ -88,9 +85,7 @@ pub fn split_validation(
     let part = |indices: &mut [usize]| {
         indices.sort_unstable();
         let values = indices.iter().flat_map(|&index| samples.sample(index));
-        let labels = indices
-            .iter()
-            .filter_map(|&index| samples.labels.get(index));
+        let labels = indices.iter().filter_map(|&index| samples.labels.get(index));
         Samples {
             shape: samples.shape.clone(),
             values: values.copied().collect(),

@@ -150,39 +150,25 @@ impl Task for Student {
         }
         if let Some(variants) = &self.variants {
             let (seed, first) = self.random;
-            variants.vary(
-                &mut stream(seed, first + step),
-                &set.shape,
-                &mut self.inputs,
-            );
+            variants.vary(&mut stream(seed, first + step), &set.shape, &mut self.inputs);
             self.targets = variants.deployed.infer(&self.inputs)?;
             self.transform.apply(&mut self.targets, set.outputs());
             if self.has_softmax {
                 logarithms(&mut self.targets);
             }
         }
-        let outputs = self
-            .network
-            .forward_t(&batch(&self.inputs, &set.shape), true);
+        let outputs = self.network.forward_t(&batch(&self.inputs, &set.shape), true);
         let targets = batch(&self.targets, &[set.outputs()]).to_device(outputs.device());
         let loss = self.loss(&outputs, &targets);
         let told = loss.double_value(&[]);
         let agreeing = agreeing(&set.agreement, &self.transform, &outputs, &targets)?;
-        Ok(Attempt {
-            loss,
-            told,
-            agreeing,
-            queries: members.len(),
-        })
+        Ok(Attempt { loss, told, agreeing, queries: members.len() })
     }
 
     fn validate(&self, each: &mut dyn FnMut(&[f32], &[f32])) -> Result<Option<f64>> {
         let set = &self.validation.set;
         let count = set.len().min(VALIDATION_SAMPLES);
-        let inputs = set
-            .inputs
-            .get(..count * set.sample_len())
-            .unwrap_or_default();
+        let inputs = set.inputs.get(..count * set.sample_len()).unwrap_or_default();
         let mut made = self.network.infer(inputs);
         let wanted = self.validation.coded.get(..made.len()).unwrap_or_default();
         let shape = [set.outputs()];

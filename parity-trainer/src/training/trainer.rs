@@ -126,17 +126,7 @@ impl Trainer {
         let weights = Weights::of(&task.networks())?;
         let parts = vec![vec![0; plan.groups * plan.k]; place.parts()];
         let backend = place.open(plan.rule, &weights.parameters)?;
-        Ok(Self {
-            plan,
-            task,
-            weights,
-            backend,
-            sampler,
-            parts,
-            rng,
-            step: 0,
-            best: None,
-        })
+        Ok(Self { plan, task, weights, backend, sampler, parts, rng, step: 0, best: None })
     }
 
     pub fn steps_done(&self) -> u64 {
@@ -226,11 +216,8 @@ impl Trainer {
         let validation = Validation { agreement, loss };
         let best = self.best.as_ref();
         if best.is_none_or(|best| validation.beats(&best.validation)) {
-            self.best = Some(Best {
-                step: self.step,
-                validation,
-                weights: self.weights.snapshot()?,
-            });
+            self.best =
+                Some(Best { step: self.step, validation, weights: self.weights.snapshot()? });
         }
         Ok(Some(validation))
     }
@@ -324,16 +311,9 @@ impl Weights {
                 buffers.push(tensor);
             }
         }
-        let parameters = ParameterSet {
-            values: read_all(&trainable)?,
-            buffers: read_all(&buffers)?,
-        };
-        Ok(Self {
-            trainable,
-            buffers,
-            gradients: parameters.clone(),
-            parameters,
-        })
+        let parameters =
+            ParameterSet { values: read_all(&trainable)?, buffers: read_all(&buffers)? };
+        Ok(Self { trainable, buffers, gradients: parameters.clone(), parameters })
     }
 
     fn pull(&mut self, backend: &mut dyn ParameterBackend) -> Result<()> {
@@ -372,10 +352,7 @@ impl Weights {
     }
 
     fn snapshot(&self) -> Result<ParameterSet> {
-        Ok(ParameterSet {
-            values: self.parameters.values.clone(),
-            buffers: self.buffers()?,
-        })
+        Ok(ParameterSet { values: self.parameters.values.clone(), buffers: self.buffers()? })
     }
 
     fn load(&mut self, snapshot: &ParameterSet) -> Result<()> {

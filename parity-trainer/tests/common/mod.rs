@@ -101,10 +101,7 @@ pub fn write_quarters(folder: &Path, train: usize, test: usize) {
             }
         }
         let images = idx(&[count, SIDE, SIDE], &pixels);
-        for (kind, file) in [
-            ("images-idx3", images),
-            ("labels-idx1", idx(&[count], &labels)),
-        ] {
+        for (kind, file) in [("images-idx3", images), ("labels-idx1", idx(&[count], &labels))] {
             let name = format!("{split}-{kind}-ubyte");
             match split {
                 "train" => fs::write(folder.join(name + ".gz"), gzip(&file)),
@@ -238,10 +235,7 @@ impl Workplace {
     pub fn model(&self, name: &str) -> Vec<u8> {
         let files = sorted(&self.at(&format!("models/{name}/1")), "");
         assert!(files.len() > 1, "{files:?}");
-        files
-            .iter()
-            .flat_map(|file| fs::read(file).unwrap())
-            .collect()
+        files.iter().flat_map(|file| fs::read(file).unwrap()).collect()
     }
 
     /// Checkpoints of a run, the oldest first.
@@ -252,16 +246,8 @@ impl Workplace {
 
 /// The files of a folder whose names begin with `prefix`.
 fn sorted(folder: &Path, prefix: &str) -> Vec<PathBuf> {
-    let paths = fs::read_dir(folder)
-        .unwrap()
-        .map(|item| item.unwrap().path());
-    let is_one = |path: &PathBuf| {
-        path.file_name()
-            .unwrap()
-            .to_str()
-            .unwrap()
-            .starts_with(prefix)
-    };
+    let paths = fs::read_dir(folder).unwrap().map(|item| item.unwrap().path());
+    let is_one = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with(prefix);
     let mut found: Vec<PathBuf> = paths.filter(is_one).collect();
     found.sort();
     found

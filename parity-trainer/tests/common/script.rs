@@ -15,10 +15,7 @@ pub fn write_linear_module(path: &Path, inputs: u8, outputs: u8, weight: &[f32])
         weight : Tensor\n  training : bool\n  def forward(self: __torch__.Linear,\n    x: Tensor) \
         -> Tensor:\n    flat = torch.flatten(x, 1, -1)\n    return torch.matmul(flat, \
         self.weight)\n";
-    let floats: Vec<u8> = weight
-        .iter()
-        .flat_map(|value| value.to_le_bytes())
-        .collect();
+    let floats: Vec<u8> = weight.iter().flat_map(|value| value.to_le_bytes()).collect();
     let entries: [(&str, &[u8]); 5] = [
         ("linear/data.pkl", &pickled(inputs, outputs)),
         ("linear/code/__torch__.py", code.as_bytes()),
@@ -37,14 +34,8 @@ pub fn write_linear_module(path: &Path, inputs: u8, outputs: u8, weight: &[f32])
 
 /// `Linear` with its state: a tensor over storage 0, and `training`.
 fn pickled(inputs: u8, outputs: u8) -> Vec<u8> {
-    let text = |text: &str| {
-        [
-            b"X",
-            (text.len() as u32).to_le_bytes().as_slice(),
-            text.as_bytes(),
-        ]
-        .concat()
-    };
+    let text =
+        |text: &str| [b"X", (text.len() as u32).to_le_bytes().as_slice(), text.as_bytes()].concat();
     let byte = |value: u8| vec![b'K', value];
     let pair = |first: u8, second: u8| [byte(first), byte(second), vec![0x86]].concat();
     [

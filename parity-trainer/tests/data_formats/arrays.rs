@@ -82,10 +82,7 @@ fn a_safetensors_file_beyond_the_limit_is_refused_before_it_is_read() {
     let path = folder.path().join("d.safetensors");
     let file = std::fs::File::options().append(true).open(path).unwrap();
     file.set_len((1 << 34) + 1).unwrap(); // a hole, which takes no room
-    assert_refused(
-        folder.path(),
-        "d.safetensors: |at most 17179869184 are read",
-    );
+    assert_refused(folder.path(), "d.safetensors: |at most 17179869184 are read");
 }
 
 #[test]
@@ -138,17 +135,9 @@ fn arrays_that_cannot_be_used_are_named() {
         assert_files_refused(&[npz(&arrays)], parts);
     };
     let nan = npy("<f4", "(2, 2)", &floats(&[1.0, f32::NAN, 3.0, 4.0]));
-    with(
-        "x_train",
-        nan,
-        "array \"x_train\" is not finite: element 1 is NaN",
-    );
+    with("x_train", nan, "array \"x_train\" is not finite: element 1 is NaN");
     let three = npy("|u1", "(3,)", &[0, 1, 1]);
-    with(
-        "y_train",
-        three,
-        "d.npz[x_train] has 2 samples|has 3 labels",
-    );
+    with("y_train", three, "d.npz[x_train] has 2 samples|has 3 labels");
     let large = npy("<i2", "(2,)", &[0, 1, 1, 0]);
     with("y_train", large, "one of them is 256");
     let fractions = npy("<f4", "(2,)", &floats(&TEST));
@@ -159,9 +148,5 @@ fn arrays_that_cannot_be_used_are_named() {
     let problem = "training samples have shape [3], test samples [2]";
     with("x_train", other_shape, problem);
     let twice = npy("<f4", "(2, 2)", &floats(&TRAIN));
-    with(
-        "train_images",
-        twice,
-        "training samples, and so is \"x_train\"",
-    );
+    with("train_images", twice, "training samples, and so is \"x_train\"");
 }

@@ -77,13 +77,8 @@ fn archives_hold_the_same_and_keep_their_order() {
 
 #[test]
 fn more_images_than_one_batch_keep_their_order() {
-    let wanted: Vec<(u8, u8)> = (0..1100)
-        .map(|at| ((at % 250) as u8, (at % 7) as u8))
-        .collect();
-    let names = wanted
-        .iter()
-        .zip(0..)
-        .map(|((_, class), at)| format!("train/{class}/{at:04}.png"));
+    let wanted: Vec<(u8, u8)> = (0..1100).map(|at| ((at % 250) as u8, (at % 7) as u8)).collect();
+    let names = wanted.iter().zip(0..).map(|((_, class), at)| format!("train/{class}/{at:04}.png"));
     let names: Vec<String> = names.collect();
     let images = wanted.iter().map(|(tint, _)| coloured(*tint));
     let mut files: Files<'_> = names.iter().map(String::as_str).zip(images).collect();
@@ -146,11 +141,8 @@ fn image_folders_that_cannot_be_used_are_named() {
 
 #[test]
 fn images_may_come_without_labels() {
-    let files = [
-        ("train/b.png", coloured(1)),
-        ("train/a.png", coloured(2)),
-        ("test/c.png", coloured(3)),
-    ];
+    let files =
+        [("train/b.png", coloured(1)), ("train/a.png", coloured(2)), ("test/c.png", coloured(3))];
     let folder = load(&files);
     let tar = load(&[("a.tar.gz", gzip(&archive(&files)))]);
     for data in [&folder, &tar] {

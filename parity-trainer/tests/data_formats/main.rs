@@ -69,10 +69,8 @@ fn record(labels: &[u8], light: u8) -> Vec<u8> {
 fn cifar_10_has_five_training_files() {
     let names = (1..=5).map(|file| format!("cifar-10-batches-bin/data_batch_{file}.bin"));
     let names: Vec<String> = names.collect();
-    let train = names
-        .iter()
-        .zip(1..)
-        .map(|(name, file)| (name.as_str(), record(&[file], file * 51)));
+    let train =
+        names.iter().zip(1..).map(|(name, file)| (name.as_str(), record(&[file], file * 51)));
     let test = [record(&[9], 0), record(&[0], 255)].concat();
     let test = ("cifar-10-batches-bin/test_batch.bin", test);
     let folder = folder_with(&train.chain([test]).collect::<Files<'_>>());

@@ -1,11 +1,6 @@
 //! Models whose outputs are no class scores: trained for by their kind, measured by it.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "helpers of tests"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -22,17 +17,13 @@ fn quarters(graph: GraphBuilder) -> GraphBuilder {
     };
     let pixels = SIDE * SIDE;
     let weight = |at: usize| f32::from(u8::from(is_in(at / pixels, at % pixels))) * 4.0;
-    let weights: Vec<f32> = (0..4 * pixels)
-        .map(|at| weight(at) / pixels as f32)
-        .collect();
+    let weights: Vec<f32> = (0..4 * pixels).map(|at| weight(at) / pixels as f32).collect();
     graph.flatten().gemm(&weights, &[0.0; 4])
 }
 
 /// Scores of the quarters, sharpened: nearly 1 for the bright one.
 fn bright(graph: GraphBuilder) -> GraphBuilder {
-    let sharp: Vec<f32> = (0..16)
-        .map(|at| if at % 5 == 0 { 8.0 } else { 0.0 })
-        .collect();
+    let sharp: Vec<f32> = (0..16).map(|at| if at % 5 == 0 { 8.0 } else { 0.0 }).collect();
     quarters(graph).gemm(&sharp, &[0.0; 4]).softmax()
 }
 
@@ -43,29 +34,17 @@ pub(crate) fn models() -> [(&'static str, &'static str, Vec<u8>); 5] {
     let light = [-2.0, 2.0, -1.0, 1.0];
     let regression = quarters(start()).gemm(&light, &[0.0]);
     // Right, low, and either.
-    let labels = [
-        -9.0, 9.0, -9.0, 9.0, -9.0, -9.0, 9.0, 9.0, -9.0, 9.0, 9.0, 9.0,
-    ];
+    let labels = [-9.0, 9.0, -9.0, 9.0, -9.0, -9.0, 9.0, 9.0, -9.0, 9.0, 9.0, 9.0];
     let labels = quarters(start()).gemm(&labels, &[0.0, 0.0, -2.0]).sigmoid();
     let direction: Vec<f32> = (0..24).map(|at| (at * 7 % 11) as f32 - 5.0).collect();
     let embedding = bright(start()).gemm(&direction, &[0.5; 6]);
     // The quarter's corners, a row for each coordinate.
-    let corners = [
-        0., 8., 0., 8., 0., 0., 8., 8., 8., 16., 8., 16., 8., 8., 16., 16.,
-    ];
+    let corners = [0., 8., 0., 8., 0., 0., 8., 8., 8., 16., 8., 16., 8., 8., 16., 16.];
     let localiser = bright(start()).gemm(&corners, &[0.0; 4]).reshape(&[1, 4]);
-    let map: Vec<f32> = (0..32)
-        .map(|at| if at % 4 == at / 4 % 4 { 2.0 } else { 0.5 })
-        .collect();
-    let map = bright(start())
-        .gemm(&map, &[0., 0., 0., 0., 0.6, 0.6, 0.6, 0.6])
-        .reshape(&[2, 2, 2]);
+    let map: Vec<f32> = (0..32).map(|at| if at % 4 == at / 4 % 4 { 2.0 } else { 0.5 }).collect();
+    let map = bright(start()).gemm(&map, &[0., 0., 0., 0., 0.6, 0.6, 0.6, 0.6]).reshape(&[2, 2, 2]);
     [
-        (
-            "regression:0.25",
-            "[2, 1]",
-            regression.finish("output").unwrap(),
-        ),
+        ("regression:0.25", "[2, 1]", regression.finish("output").unwrap()),
         ("multi_label", "[2, 3]", labels.finish("output").unwrap()),
         ("embedding", "[2, 6]", embedding.finish("output").unwrap()),
         ("boxes", "[2, 1, 4]", localiser.finish("output").unwrap()),

@@ -26,10 +26,7 @@ fn program(name: &str, package: &str) -> PathBuf {
     if !file.is_file() {
         let build = ["build", "-p", package, "--bin", name];
         let status = Command::new(env!("CARGO")).args(build).status();
-        assert!(
-            status.unwrap().success() && file.is_file(),
-            "cargo {build:?}"
-        );
+        assert!(status.unwrap().success() && file.is_file(), "cargo {build:?}");
     }
     file
 }
@@ -41,10 +38,7 @@ impl Process {
     /// Starts it, and waits for the line that says where it listens.
     fn start(program: &Path, flags: &[&str], log: &Path) -> Self {
         let mut command = Command::new(program);
-        command
-            .args(flags)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped());
+        command.args(flags).stdin(Stdio::null()).stdout(Stdio::piped());
         command.stderr(fs::File::create(log).unwrap());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
@@ -73,9 +67,7 @@ fn infer(address: &str, model: &str, sample: &[f32]) -> Value {
         "data": sample });
     let body = json!({ "inputs": [input] }).to_string();
     let mut stream = TcpStream::connect(address).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let length = body.len();
     write!(
         stream,
@@ -112,11 +104,7 @@ fn reconstructions(
     let start = |number: usize, model: &str| {
         let flags = ["--repository", root.to_str().unwrap(), "--model", model];
         let flags = [&flags[..], &["--listen", "127.0.0.1:0"]].concat();
-        Process::start(
-            &instance,
-            &flags,
-            &workplace.at(&format!("instance-{number}.log")),
-        )
+        Process::start(&instance, &flags, &workplace.at(&format!("instance-{number}.log")))
     };
     let replicas = [start(0, "deployed"), start(1, "deployed")];
     let parity = start(2, "parity");
@@ -146,10 +134,7 @@ fn reconstructions(
     let answers: Vec<Value> = std::thread::scope(|scope| {
         let asked = samples.iter().map(|sample| scope.spawn(|| ask(sample)));
         let asked: Vec<_> = asked.collect();
-        asked
-            .into_iter()
-            .map(|asked| asked.join().unwrap())
-            .collect()
+        asked.into_iter().map(|asked| asked.join().unwrap()).collect()
     });
     replicas[0].signal(Signal::SIGCONT);
     let spec: OutputSpec = kind.parse().unwrap();
@@ -170,9 +155,7 @@ fn each_kind_is_served_and_reconstructed_while_a_replica_is_frozen() {
     let workplace = Workplace::new(3000, 100);
     for (kind, shape, onnx) in models() {
         // Of one sample, without the slots.
-        let shape: Vec<usize> = serde_json::from_str::<Vec<usize>>(shape)
-            .unwrap()
-            .split_off(1);
+        let shape: Vec<usize> = serde_json::from_str::<Vec<usize>>(shape).unwrap().split_off(1);
         let (name, tolerance) = kind.split_once(':').unwrap_or((kind, ""));
         let tolerance = match tolerance {
             "" => String::new(),

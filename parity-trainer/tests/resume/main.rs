@@ -33,13 +33,8 @@ fn survives_a_kill(line: impl Fn(&str) -> String) {
     let mut running = workplace.start(&line("killed"));
     running.wait_for(": checkpoint ", 3);
     running.kill();
-    assert!(
-        !workplace.at("models/killed").exists(),
-        "it was killed before its end"
-    );
-    let errors = workplace
-        .succeed(&format!("{} --resume", line("killed")))
-        .errors;
+    assert!(!workplace.at("models/killed").exists(), "it was killed before its end");
+    let errors = workplace.succeed(&format!("{} --resume", line("killed"))).errors;
     assert_has(&errors, &["killed: goes on after step "]);
     let (straight, killed) = (workplace.model("straight"), workplace.model("killed"));
     assert!(straight == killed, "the models differ");

@@ -19,10 +19,7 @@ fn deployed_models_training_is_recorded() {
     assert_eq!(environment["network"].as_str(), Some("resnet8:4"));
 
     workplace.succeed("train-deployed --config models/.runs/one/config.toml --name two");
-    assert!(
-        workplace.model("one") == workplace.model("two"),
-        "the models differ"
-    );
+    assert!(workplace.model("one") == workplace.model("two"), "the models differ");
 
     // A checkpoint of a parity model, or of other settings, is another run's.
     let changed = format!("{} --resume --learning-rate 0.1", train_deployed("one"));
@@ -60,10 +57,7 @@ fn two_runs_keep_out_of_each_others_way() {
 #[test]
 fn only_the_same_run_is_resumed() {
     let workplace = workplace();
-    let line = train(
-        "other",
-        "--network mlp:256,64 --steps 60 --checkpoint-steps 20",
-    );
+    let line = train("other", "--network mlp:256,64 --steps 60 --checkpoint-steps 20");
     let resume = format!("{line} --resume");
     workplace.refused(&resume, &["no run to resume; leave --resume away"]);
     workplace.succeed(&line);
@@ -83,48 +77,29 @@ fn run_is_recorded_and_can_be_had_again_from_its_config() {
     let line = "train --model models/quarters --data . --encoder sum --network mlp:256,32 --steps \
         120 --transform auto --seed 7 --augment none --out models";
     let errors = workplace.succeed(line).errors;
-    assert_has(
-        &errors,
-        &["raw outputs, loss mse: ", "log_softmax outputs, loss mse: "],
-    );
+    assert_has(&errors, &["raw outputs, loss mse: ", "log_softmax outputs, loss mse: "]);
     let run = "models/.runs/quarters-parity";
     let log = workplace.read(&format!("{run}/log.jsonl"));
     let last: serde_json::Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
     assert_eq!(last["step"], 120);
-    for key in [
-        "epoch",
-        "loss",
-        "learning_rate",
-        "agreement",
-        "validation_agreement",
-    ] {
+    for key in ["epoch", "loss", "learning_rate", "agreement", "validation_agreement"] {
         assert!(last[key].is_number(), "{key}: {last}");
     }
     assert!(last["rows_per_second"].is_number(), "{last}");
-    assert!(
-        workplace
-            .read(&format!("{run}/curve.svg"))
-            .contains("agreement, %")
-    );
+    assert!(workplace.read(&format!("{run}/curve.svg")).contains("agreement, %"));
     let environment = workplace.toml(&format!("{run}/environment.toml"));
     assert_eq!(environment["seed"].as_str(), Some("7"));
     let libtorch = environment["libtorch"].as_str().unwrap();
     assert!(libtorch.starts_with('2'), "{environment}");
 
     let again = format!("train --config {run}/config.toml --name again --run again-run");
-    assert_has(
-        &workplace.succeed(&again).errors,
-        &["reuses its outputs for"],
-    );
+    assert_has(&workplace.succeed(&again).errors, &["reuses its outputs for"]);
     let (first, second) = (workplace.model("quarters-parity"), workplace.model("again"));
     assert!(first == second, "the models differ");
 
     let wrong = "model = \"m\"\nlearning-rat = 1\n";
     fs::write(workplace.at("wrong.toml"), wrong).unwrap();
-    workplace.refused_at_once(
-        "train --config wrong.toml",
-        &["wrong.toml: ", "learning-rat"],
-    );
+    workplace.refused_at_once("train --config wrong.toml", &["wrong.toml: ", "learning-rat"]);
 }
 
 #[test]

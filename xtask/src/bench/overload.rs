@@ -82,14 +82,7 @@ fn part(address: &str, pid: u32, title: String, rate: f64, seconds: u32) -> Resu
         "| {title}{late} | {rate:.0} | {answered:.0} | {p50:.1} | {p99:.1} | {refused} | \
          {refusing} | {others} | {memory:.1} |\n"
     );
-    Ok(Part {
-        row,
-        answered,
-        p99,
-        refused,
-        refused_p99,
-        memory,
-    })
+    Ok(Part { row, answered, p99, refused, refused_p99, memory })
 }
 
 fn aims(capacity: f64, [normal, overload, after]: &[Part; 3]) -> [Aim<'static>; 5] {

@@ -51,12 +51,7 @@ impl Load {
             262_145..=2_097_152 => (16, values),
             _ => (8, values),
         };
-        Self {
-            nodes,
-            bytes,
-            keys,
-            rounds: (total / keys).max(1),
-        }
+        Self { nodes, bytes, keys, rounds: (total / keys).max(1) }
     }
 
     /// Gbit/s of values, or thousands of operations/s for small ones, of all workers together;
@@ -136,15 +131,12 @@ fn measure(args: &Args, system: usize, load: Load) -> Result<Seconds> {
         let address = free_address()?;
         let (_, port) = address.split_once(':').unwrap_or_default();
         let line = || {
-            cmd!(
-                sh,
-                "{python} {script} --bytes {bytes} --keys {keys} --rounds {rounds}"
-            )
-            .env("DMLC_PS_ROOT_URI", "127.0.0.1")
-            .env("DMLC_NODE_HOST", "127.0.0.1")
-            .env("DMLC_PS_ROOT_PORT", port)
-            .env("DMLC_NUM_SERVER", &nodes)
-            .env("DMLC_NUM_WORKER", &nodes)
+            cmd!(sh, "{python} {script} --bytes {bytes} --keys {keys} --rounds {rounds}")
+                .env("DMLC_PS_ROOT_URI", "127.0.0.1")
+                .env("DMLC_NODE_HOST", "127.0.0.1")
+                .env("DMLC_PS_ROOT_PORT", port)
+                .env("DMLC_NUM_SERVER", &nodes)
+                .env("DMLC_NUM_WORKER", &nodes)
         };
         processes.start("scheduler", line().env("DMLC_ROLE", "scheduler"))?;
         for id in 0..load.nodes {

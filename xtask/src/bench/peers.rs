@@ -42,9 +42,7 @@ pub(super) fn start_nginx(
     sh.write_file(&file, text.replace("SERVERS", &servers.collect::<String>()))?;
     let command = place.command(&sh, "nginx").args(["-e", "stderr", "-p"]);
     processes.start("nginx", command.arg(folder).arg("-c").arg(file))?;
-    wait_for("listening nginx", LIMIT, || {
-        Ok(TcpStream::connect(&address).ok())
-    })?;
+    wait_for("listening nginx", LIMIT, || Ok(TcpStream::connect(&address).ok()))?;
     Ok(address)
 }
 
@@ -59,10 +57,8 @@ pub(super) fn start_emulated(
     let (sh, program) = (shell()?, release("examples/trivial_server"));
     let (repository, us) = (models::repository(), service_time.as_micros().to_string());
     let start = |i| {
-        let server = cmd!(
-            sh,
-            "{program} --repository {repository} --model {model} --service-us {us}"
-        );
+        let server =
+            cmd!(sh, "{program} --repository {repository} --model {model} --service-us {us}");
         processes.start_ready(&format!("emulated-{model}-{i}"), server, "http://")
     };
     (0..count).map(start).collect()
@@ -78,11 +74,7 @@ pub(super) struct Query {
 impl Query {
     pub(super) fn new() -> Result<Self> {
         let (client, (body, header_length)) = (http::client(), models::binary_query()?);
-        Ok(Self {
-            client,
-            body,
-            header_length,
-        })
+        Ok(Self { client, body, header_length })
     }
 
     /// Asks `model` of the server at an address, and reads the answer.

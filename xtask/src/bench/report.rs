@@ -102,11 +102,7 @@ impl Spread {
         let at = |place: usize| values.get(place).copied().unwrap_or(f64::NAN);
         let last = values.len().saturating_sub(1);
         let median = f64::midpoint(at(last / 2), at(last.div_ceil(2)));
-        Self {
-            lowest: at(0),
-            median,
-            highest: at(last),
-        }
+        Self { lowest: at(0), median, highest: at(last) }
     }
 
     pub(super) fn text(&self, digits: usize) -> String {
@@ -128,10 +124,7 @@ mod tests {
         let second = replaced(&format!("{first}\nMore words.\n"), "two", "2");
         let third = replaced(&second, "one", "1 again");
         assert_eq!(third, second.replace(&one("1"), &one("1 again")));
-        assert!(
-            third.contains("\n2\n") && third.contains("More words."),
-            "{third}"
-        );
+        assert!(third.contains("\n2\n") && third.contains("More words."), "{third}");
     }
 
     #[test]

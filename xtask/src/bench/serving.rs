@@ -61,11 +61,9 @@ fn latency(
     let [none, coded, coded_elsewhere] =
         [&[][..], parity, &elsewhere].map(|parity| demo_configuration(deployed, parity));
     let mut targets = vec![("instances", deployed.to_vec())];
-    for (name, config) in [
-        ("none", none),
-        ("coded", coded),
-        ("coded, parity elsewhere", coded_elsewhere),
-    ] {
+    for (name, config) in
+        [("none", none), ("coded", coded), ("coded, parity elsewhere", coded_elsewhere)]
+    {
         let address = cluster.frontend(&Place::Anywhere, name, &config)?;
         targets.push((name, vec![address]));
     }

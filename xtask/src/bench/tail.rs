@@ -52,11 +52,7 @@ const COLUMNS: [(&str, &str, &str); 16] = [
     ("to", "/gap_ratio/interval/high", "2"),
     ("reconstructed", "/provenance/reconstructed/share", "2%"),
     ("accuracy", "/accuracy/accuracy", "1%"),
-    (
-        "of these",
-        "/provenance/reconstructed/accuracy/accuracy",
-        "1%",
-    ),
+    ("of these", "/provenance/reconstructed/accuracy/accuracy", "1%"),
     ("extra work", "/cost/extra_work", "1%"),
 ];
 
@@ -67,10 +63,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     };
     let variants: Vec<Variant> = VARIANTS.into_iter().filter(is_wanted).collect();
     let names = VARIANTS.map(|(name, ..)| name).join(", ");
-    ensure!(
-        !variants.is_empty(),
-        "no variant has that name; there are {names}"
-    );
+    ensure!(!variants.is_empty(), "no variant has that name; there are {names}");
     build_serving()?;
     let mut needed = vec![Model::deployed(), Model::small()];
     needed.extend(variants.iter().map(|(_, _, code, ..)| Model::parity(*code)));
@@ -115,25 +108,18 @@ fn compare(variant: &Variant) -> Result<()> {
 
 fn changed((_, _, code, redundant, straggle): &Variant) -> Result<String> {
     let file = "loadgen/experiments/tail.toml";
-    let faults = straggle.map_or(CORRELATED.to_owned(), |share| {
-        STRAGGLE.replace("0.01", &share.to_string())
-    });
+    let faults = straggle
+        .map_or(CORRELATED.to_owned(), |share| STRAGGLE.replace("0.01", &share.to_string()));
     let mut text = shell()?.read_file(file)?;
     // Groups with few members have one row of two, where two late queries in a thousand are lost.
     let flush_after = if code.1 > 1 { 10 } else { 6 };
     for (from, to) in [
-        (
-            "flush_after_ms = 6",
-            format!("flush_after_ms = {flush_after}"),
-        ),
+        ("flush_after_ms = 6", format!("flush_after_ms = {flush_after}")),
         ("redundant = 6", format!("redundant = {redundant}")),
         (STRAGGLE, faults),
         ("k = 2", format!("k = {}", code.0)),
         ("r = 1", format!("r = {}", code.1)),
-        (
-            "[\"fashion-parity\"]",
-            format!("{:?}", &Model::parity(*code).entries[..code.1]),
-        ),
+        ("[\"fashion-parity\"]", format!("{:?}", &Model::parity(*code).entries[..code.1])),
         ("fashion-student-k2-r1", Model::student(*code)),
         ("ms = 9 }", format!("ms = {} }}", 18.0 / code.0 as f64)),
     ] {

@@ -93,9 +93,7 @@ pub(crate) fn ask(url: &str, expression: &str) -> Result<Vec<Value>> {
     let mut answer = answer.with_context(|| format!("Prometheus at {url}"))?;
     let answer: Value = serde_json::from_str(&answer.body_mut().read_to_string()?)?;
     let samples = answer.pointer("/data/result").and_then(Value::as_array);
-    samples
-        .cloned()
-        .with_context(|| format!("no result of {expression}: {answer}"))
+    samples.cloned().with_context(|| format!("no result of {expression}: {answer}"))
 }
 
 fn number(sample: &Value) -> Option<f64> {
@@ -106,9 +104,7 @@ fn number(sample: &Value) -> Option<f64> {
 fn wait_for_scrapes(url: &str, targets: usize) -> Result<()> {
     let all = format!("count(count_over_time(up[1m]) > 4 and up > 0) >= {targets}");
     for expression in [all.as_str(), "parapet:request_duration_seconds:p99_5m > 0"] {
-        wait_for(expression, LIMIT, || {
-            Ok(ask(url, expression)?.into_iter().next())
-        })?;
+        wait_for(expression, LIMIT, || Ok(ask(url, expression)?.into_iter().next()))?;
     }
     Ok(())
 }

@@ -235,9 +235,6 @@ mod tests {
     fn arguments_are_found_with_their_image() {
         let manifests = "- image: etcd\n  command: [etcd]\n- name: a\n  image: \
             r/parapet-instance:1\n  args: [\"--model\",\"m\"]\n";
-        assert_eq!(
-            containers(manifests),
-            [("r/parapet-instance:1", "[\"--model\",\"m\"]")]
-        );
+        assert_eq!(containers(manifests), [("r/parapet-instance:1", "[\"--model\",\"m\"]")]);
     }
 }

@@ -105,11 +105,7 @@ fn blocks_of(page: &str, text: &str) -> Result<Vec<Block>> {
                 }
                 commands += &format!("{content}\n");
             }
-            blocks.extend(is_run.map(|is_run| Block {
-                line,
-                is_run,
-                commands,
-            }));
+            blocks.extend(is_run.map(|is_run| Block { line, is_run, commands }));
             continue;
         }
         let indented = content.strip_prefix("    ").unwrap_or_default();
@@ -183,8 +179,7 @@ fn declared<'a>(source: &'a str, before: &str, after: char) -> Vec<&'a str> {
 /// of `parapet_requests`.
 fn is_told(page: &str, name: &str) -> bool {
     let short = name.strip_prefix(SHARED).unwrap_or(name);
-    page.split(|c: char| !is_part(c))
-        .any(|word| word == name || word == short)
+    page.split(|c: char| !is_part(c)).any(|word| word == name || word == short)
 }
 
 #[cfg(test)]
@@ -196,9 +191,7 @@ mod tests {
         let text = "```sh run\ncurl x\n```\ntext\n```toml\na = 1\n```\n\
             ```sh not-run: needs a cluster\nhelm x\n```\n";
         let blocks = blocks_of("p.md", text).unwrap();
-        let found = blocks
-            .iter()
-            .map(|block| (block.line, block.is_run, block.commands.as_str()));
+        let found = blocks.iter().map(|block| (block.line, block.is_run, block.commands.as_str()));
         let expected = [(1, true, "curl x\n"), (8, false, "helm x\n")];
         assert_eq!(found.collect::<Vec<_>>(), expected);
         for wrong in [

@@ -32,16 +32,9 @@ pub(crate) struct Planned {
 pub(crate) fn plan(seed: u64, span: Duration) -> Vec<Planned> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let killed = random.random_range(0..REPLICAS);
-    let planned = |at, instance, signal| Planned {
-        at,
-        instance,
-        signal,
-    };
+    let planned = |at, instance, signal| Planned { at, instance, signal };
     let mut faults = vec![planned(span / 2, killed, SIGKILL)];
-    let pools = [
-        (0..REPLICAS, REPLICA_INTERVAL),
-        (REPLICAS..REPLICAS + PARITY, PARITY_INTERVAL),
-    ];
+    let pools = [(0..REPLICAS, REPLICA_INTERVAL), (REPLICAS..REPLICAS + PARITY, PARITY_INTERVAL)];
     for (pool, interval) in pools {
         let mean_length = Duration::from_millis((FREEZE_MS.start + FREEZE_MS.end) / 2);
         let mean_gap = interval - mean_length.as_secs_f64();

@@ -49,9 +49,7 @@ pub(crate) fn render(plain: &Value, coded: &Value, faults: &[Planned]) -> Result
 
 /// Accuracy on every test sample, from the trainer: a run has too few reconstructions to tell.
 pub(crate) fn accuracy(model_toml: &str) -> String {
-    let measured = model_toml
-        .lines()
-        .filter_map(|line| line.strip_prefix("accuracy_"));
+    let measured = model_toml.lines().filter_map(|line| line.strip_prefix("accuracy_"));
     let measured = measured.collect::<Vec<_>>().join(", ");
     format!("Accuracy on all test samples, as the trainer measured it: {measured}.\n")
 }

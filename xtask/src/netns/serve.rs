@@ -23,11 +23,8 @@ const BACK_WITHIN: Duration = Duration::from_secs(12);
 /// Machines that run three hosts are slow.
 const ALLOWANCE: Duration = Duration::from_secs(2);
 /// On each host: port, model, and the pool's name in etcd.
-const INSTANCES: [(u16, &str, &str); 3] = [
-    (9001, MODEL, "replicas"),
-    (9002, MODEL, "replicas"),
-    (9101, PARITY, "parity"),
-];
+const INSTANCES: [(u16, &str, &str); 3] =
+    [(9001, MODEL, "replicas"), (9002, MODEL, "replicas"), (9101, PARITY, "parity")];
 
 const RECONSTRUCTED: &str = "/provenance/reconstructed/count";
 
@@ -73,18 +70,13 @@ fn cut_off(args: &Args, programs: &Path, network: &Network) -> Result<()> {
         Ok(known.iter().all(|(address, _)| !is_on(three, address)))
     })?;
     let url = format!("{}/v2/models/{MODEL}/infer", frontend(three));
-    let alone = within(&three.namespace, || {
-        http::post(&url, &models::json_query()?)
-    })
-    .context("the frontend that is cut off does not answer a client of its own")?;
+    let alone = within(&three.namespace, || http::post(&url, &models::json_query()?))
+        .context("the frontend that is cut off does not answer a client of its own")?;
     let alone: Value = serde_json::from_str(&alone)?;
     std::thread::sleep(Duration::from_secs(args.seconds));
     let (down, cut) = (hosts_that_are_down(&prometheus)?, three.name);
     let is_alone = down == [cut];
-    ensure!(
-        is_alone,
-        "Prometheus cannot scrape {down:?}, not {cut} alone"
-    );
+    ensure!(is_alone, "Prometheus cannot scrape {down:?}, not {cut} alone");
     cluster.processes.none_ended("")?;
 
     step(&format!("it is back after {:.1?}", since.elapsed()));
@@ -92,9 +84,7 @@ fn cut_off(args: &Args, programs: &Path, network: &Network) -> Result<()> {
     let meanwhile = meanwhile.end(&asked)?;
     network.set(three, "up")?;
     let since = Instant::now();
-    wait_until("its instances are back", BACK_WITHIN, since, || {
-        are_all_up(&all)
-    })?;
+    wait_until("its instances are back", BACK_WITHIN, since, || are_all_up(&all))?;
     wait_until("Prometheus scrapes all three", BACK_WITHIN, since, || {
         Ok(hosts_that_are_down(&prometheus)?.is_empty())
     })?;

@@ -92,10 +92,7 @@ impl FaultPlan {
                 ms += self.added.random_range(added.min_ms..=added.max_ms);
             }
         }
-        Fault {
-            delay: milliseconds(ms),
-            fails: self.errors.random_bool(self.error_probability),
-        }
+        Fault { delay: milliseconds(ms), fails: self.errors.random_bool(self.error_probability) }
     }
 }
 
@@ -166,10 +163,7 @@ impl Freezes {
     pub fn new(profile: &FaultProfile, instance: u64) -> Self {
         let random = stream(of_instance(profile.seed, instance), Kind::Freezes);
         Self(profile.freeze.map(|freeze| {
-            let length = Span {
-                min_ms: freeze.min_ms,
-                max_ms: freeze.max_ms,
-            };
+            let length = Span { min_ms: freeze.min_ms, max_ms: freeze.max_ms };
             Windows::new(freeze.mean_interval_ms, length, random)
         }))
     }
@@ -214,12 +208,7 @@ struct Windows {
 
 impl Windows {
     fn new(mean_interval_ms: f64, length: Span, random: ChaCha8Rng) -> Self {
-        Self {
-            mean_interval_ms,
-            length,
-            random,
-            current: None,
-        }
+        Self { mean_interval_ms, length, random, current: None }
     }
 
     /// The window in which `elapsed` lies; `elapsed` must not go back.
@@ -240,11 +229,7 @@ impl Windows {
             + milliseconds(interval * self.mean_interval_ms);
         // Not empty, so that looking for the one that covers a time gets on.
         let end = start + milliseconds(length).max(Duration::from_micros(1));
-        let window = Window {
-            index: last.map_or(0, |last| last.index + 1),
-            start,
-            end,
-        };
+        let window = Window { index: last.map_or(0, |last| last.index + 1), start, end };
         self.current = Some(window);
         window
     }

@@ -274,10 +274,7 @@ mod tests {
         .unwrap();
         assert_eq!(
             profile.service_time,
-            Some(ServiceTime::Lognormal {
-                median_ms: 10.0,
-                sigma: 0.3
-            })
+            Some(ServiceTime::Lognormal { median_ms: 10.0, sigma: 0.3 })
         );
         assert!(profile.straggle.is_some() && profile.freeze.is_some());
         assert!(profile.slowdown.is_some() && profile.transfers.is_some());
@@ -289,18 +286,9 @@ mod tests {
         for (toml, named) in [
             ("sped = 2", "unknown field `sped`"),
             ("error_probability = 2.0", "error_probability: 2"),
-            (
-                "service_time = { distribution = \"constant\", ms = -1.0 }",
-                "service_time.ms",
-            ),
-            (
-                "service_time = { distribution = \"uniform\", ms = 1.0 }",
-                "ms",
-            ),
-            (
-                "straggle = { probability = 0.1, min_ms = 2.0, max_ms = 1.0 }",
-                "straggle: 2 to 1 ms",
-            ),
+            ("service_time = { distribution = \"constant\", ms = -1.0 }", "service_time.ms"),
+            ("service_time = { distribution = \"uniform\", ms = 1.0 }", "ms"),
+            ("straggle = { probability = 0.1, min_ms = 2.0, max_ms = 1.0 }", "straggle: 2 to 1 ms"),
             (
                 "model_service_time = { a = { distribution = \"empirical\", values_ms = [] } }",
                 "model_service_time.a.values_ms: none",

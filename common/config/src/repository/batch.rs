@@ -22,9 +22,7 @@ pub fn take_inputs(
         let position = given.iter().position(|tensor| tensor.name == *name);
         let Some(position) = position else {
             let taken = names(specs);
-            return Err(format!(
-                "input {name:?} is missing; the model takes {taken}"
-            ));
+            return Err(format!("input {name:?} is missing; the model takes {taken}"));
         };
         let tensor = given.swap_remove(position);
         let own = check_input(&tensor, spec, max_rows)?;
@@ -54,9 +52,7 @@ pub fn check_outputs(specs: &[TensorSpec], named: &[RequestedOutput]) -> Result<
         return Ok(());
     };
     let (name, given) = (Excerpt::from(&unknown.name), names(specs));
-    Err(format!(
-        "output {name:?} is unknown; the model gives {given}"
-    ))
+    Err(format!("output {name:?} is unknown; the model gives {given}"))
 }
 
 fn check_input(tensor: &Tensor, spec: &TensorSpec, max_rows: usize) -> Result<usize, String> {

@@ -89,11 +89,7 @@ impl ModelEntry {
             let fix = format!("write name = {name:?}");
             return Err(FileError::field(&path, "name", &problem, &fix));
         }
-        Ok(Self {
-            versions: versions(folder, &toml.platform)?,
-            toml,
-            folder: folder.to_owned(),
-        })
+        Ok(Self { versions: versions(folder, &toml.platform)?, toml, folder: folder.to_owned() })
     }
 
     /// The comparison of the values of the output at `position`.

@@ -323,10 +323,9 @@ impl CodeMetadata {
         inputs: &[TensorSpec],
         outputs: &[TensorSpec],
     ) -> Result<(), FileError> {
-        for (field, names, own) in [
-            ("code.inputs", &self.inputs, inputs),
-            ("code.outputs", &self.outputs, outputs),
-        ] {
+        for (field, names, own) in
+            [("code.inputs", &self.inputs, inputs), ("code.outputs", &self.outputs, outputs)]
+        {
             let mut earlier = names.iter().enumerate();
             let twice = earlier.any(|(index, name)| names[..index].contains(name));
             if twice || !(names.is_empty() || names.len() == own.len()) {

@@ -88,9 +88,8 @@ impl<A: Accept> Acceptor<A> {
                     tracing::debug!(%error, "connection lost")
                 }
                 Err(error) => {
-                    let pause = self
-                        .pause
-                        .map_or(FIRST_PAUSE, |(last, _)| (last * 2).min(LONGEST_PAUSE));
+                    let pause =
+                        self.pause.map_or(FIRST_PAUSE, |(last, _)| (last * 2).min(LONGEST_PAUSE));
                     tracing::warn!(%error, ?pause, "cannot accept connections");
                     self.pause = Some((pause, Instant::now() + pause));
                 }

@@ -83,14 +83,7 @@ struct Receiving<'a> {
 
 impl<'a> Receiving<'a> {
     fn of(body: Body, limit: usize, timeout: Duration, reserved: Option<&'a mut Reserved>) -> Self {
-        Self {
-            body,
-            limit,
-            timeout,
-            ends: Instant::now() + timeout,
-            reserved,
-            soon: None,
-        }
+        Self { body, limit, timeout, ends: Instant::now() + timeout, reserved, soon: None }
     }
 
     async fn read(mut self) -> Result<Bytes, BodyError> {
@@ -187,17 +180,12 @@ mod tests {
     fn chunked(chunks: Vec<Result<&'static [u8], &'static str>>, ends: bool) -> Body {
         let (sender, receiver) = mpsc::channel(chunks.len().max(1));
         for chunk in chunks {
-            sender
-                .try_send(chunk.map(|data| Frame::data(Bytes::from_static(data))))
-                .unwrap();
+            sender.try_send(chunk.map(|data| Frame::data(Bytes::from_static(data)))).unwrap();
         }
         let keep_open = (!ends).then_some(sender);
         let stream =
             futures::stream::unfold((receiver, keep_open), async |(mut receiver, sender)| {
-                receiver
-                    .recv()
-                    .await
-                    .map(|frame| (frame, (receiver, sender)))
+                receiver.recv().await.map(|frame| (frame, (receiver, sender)))
             });
         Body::new(StreamBody::new(Box::pin(stream)))
     }
@@ -267,9 +255,7 @@ mod tests {
         let shared = Arc::clone(&memory);
         let trickles = tokio::spawn(async move {
             let body = Body::new(Announced(chunked(vec![Ok(b"12")], false), 14));
-            read_body_within(body, 16, 10 * TIMEOUT, &shared)
-                .await
-                .unwrap_err()
+            read_body_within(body, 16, 10 * TIMEOUT, &shared).await.unwrap_err()
         });
         tokio::task::yield_now().await;
         let begun = Instant::now();

@@ -122,13 +122,7 @@ impl BodyMemory {
     /// A reservation to grow: for one of several bodies of a connection, which share an allowance,
     /// or for the only one at the time.
     pub fn reserve(self: &Arc<Self>, allowance: Option<Arc<Allowance>>) -> Reserved {
-        Reserved {
-            memory: Arc::clone(self),
-            bytes: 0,
-            uncounted: 0,
-            allowance,
-            turn: None,
-        }
+        Reserved { memory: Arc::clone(self), bytes: 0, uncounted: 0, allowance, turn: None }
     }
 }
 
@@ -196,9 +190,7 @@ impl Reserved {
     /// Holds no more than `bytes` bytes from now on: what is left of a body.
     pub fn shrink_to(&mut self, bytes: usize) {
         let counted = self.bytes.min(bytes.saturating_sub(self.uncounted));
-        self.memory
-            .held
-            .fetch_sub(self.bytes - counted, Ordering::Relaxed);
+        self.memory.held.fetch_sub(self.bytes - counted, Ordering::Relaxed);
         self.bytes = counted;
     }
 }

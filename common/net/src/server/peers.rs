@@ -46,10 +46,7 @@ impl Connections {
         }
         self.open.fetch_add(1, Ordering::Relaxed);
         self.accepted.fetch_add(1, Ordering::Relaxed);
-        Some(Place {
-            connections: Arc::clone(self),
-            peer,
-        })
+        Some(Place { connections: Arc::clone(self), peer })
     }
 }
 

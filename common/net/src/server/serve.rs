@@ -73,22 +73,14 @@ impl<S> Server<Http2<S>> {
     /// A server of `service` by HTTP/2, with at most `max_streams` requests of one connection at
     /// the same time.
     pub fn over_http2(service: S, limits: Limits, max_streams: u32) -> Self {
-        let protocol = Http2 {
-            service,
-            max_streams,
-        };
+        let protocol = Http2 { service, max_streams };
         Self::speaking(protocol, limits)
     }
 }
 
 impl<P> Server<P> {
     fn speaking(protocol: P, limits: Limits) -> Self {
-        Self {
-            protocol,
-            limits,
-            connections: Arc::default(),
-            tls: None,
-        }
+        Self { protocol, limits, connections: Arc::default(), tls: None }
     }
 
     /// Counts its connections here. Several servers may count in one place: a peer's share is then
@@ -216,10 +208,7 @@ async fn drain(mut connections: JoinSet<()>, grace: Duration) -> DrainReport {
     let _ = timeout(grace, all_ended).await;
     let aborted = connections.len();
     connections.shutdown().await;
-    DrainReport {
-        drained: open - aborted,
-        aborted,
-    }
+    DrainReport { drained: open - aborted, aborted }
 }
 
 fn log_panic(ended: Result<(), tokio::task::JoinError>) {

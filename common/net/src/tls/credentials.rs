@@ -78,16 +78,9 @@ impl<'a> Contents<'a> {
             Some(certificate.validity().not_after.timestamp())
         };
         let expires = certificates.iter().filter_map(expiry).min();
-        let key = PrivateKeyDer::from_pem_slice(&key.bytes).map_err(|_| TlsError::Empty {
-            path: key.path.to_owned(),
-            what: "private key",
-        })?;
-        Ok(Some(Chain {
-            file,
-            certificates,
-            key,
-            expires,
-        }))
+        let key = PrivateKeyDer::from_pem_slice(&key.bytes)
+            .map_err(|_| TlsError::Empty { path: key.path.to_owned(), what: "private key" })?;
+        Ok(Some(Chain { file, certificates, key, expires }))
     }
 }
 
@@ -121,11 +114,7 @@ impl<F: Side> Credentials<F> {
         let contents = Contents::read(&files)?;
         let (digests, configured) = (contents.digests(), files.configure(contents)?);
         let current = Current::of::<F>(digests, configured);
-        Ok(Self {
-            files,
-            current: ArcSwap::from_pointee(current),
-            reloading: Mutex::default(),
-        })
+        Ok(Self { files, current: ArcSwap::from_pointee(current), reloading: Mutex::default() })
     }
 
     /// Returns the paths of its files.

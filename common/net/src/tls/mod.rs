@@ -32,10 +32,7 @@ pub const LOOK_AGAIN: Duration = Duration::from_secs(30);
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("{}: {source}", path.display())]
-    Read {
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     #[error("{}: no {what} in PEM form", path.display())]
     Empty { path: PathBuf, what: &'static str },
     /// Certificate and key don't belong together, or one of the files cannot be used.
@@ -105,10 +102,7 @@ pub struct Expiry {
 
 /// The name that a server's certificate must have: a DNS name or an IP address, without a port.
 pub fn server_name(host: &str) -> Option<ServerName<'static>> {
-    let host = host
-        .strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'))
-        .unwrap_or(host);
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     ServerName::try_from(host.to_owned()).ok()
 }
 

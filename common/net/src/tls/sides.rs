@@ -102,10 +102,7 @@ impl Side for ClientSettings {
     fn configure(&self, contents: Contents<'_>) -> Result<(ClientConfig, Expiry), TlsError> {
         let ca = contents.ca.as_ref().ok_or(TlsError::NoAuthority)?;
         let trust = Trust::of(ca, contents.crl.as_ref())?;
-        let mut expiry = Expiry {
-            certificate: None,
-            revocation_lists: trust.expires,
-        };
+        let mut expiry = Expiry { certificate: None, revocation_lists: trust.expires };
         let provider = provider();
         let verifier = trust.in_servers(Arc::clone(&provider))?;
         let builder = ClientConfig::builder_with_provider(provider)
@@ -167,10 +164,7 @@ impl Side for ServerFiles {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| chain.file.unusable(error))?;
-        let mut expiry = Expiry {
-            certificate: chain.expires,
-            revocation_lists: None,
-        };
+        let mut expiry = Expiry { certificate: chain.expires, revocation_lists: None };
         let builder = match (&contents.ca, &contents.crl) {
             (Some(ca), crl) => {
                 let trust = Trust::of(ca, crl.as_ref())?;
@@ -204,20 +198,13 @@ mod tests {
         let (issuer, ca) = authority(folder.path(), "ca");
         let own = identity(folder.path(), "server", &issuer);
         let crl = revocation_list(folder.path(), "ca", &issuer, &[], 2002);
-        let files = ServerFiles {
-            identity: own,
-            client_ca: Some(ca),
-            client_crl: Some(crl),
-        };
+        let files = ServerFiles { identity: own, client_ca: Some(ca), client_crl: Some(crl) };
         // As if it had been in time when it was read.
         let tls = ServerTls::read(files).unwrap();
         assert!(matches!(tls.reload(), Err(TlsError::Expired { .. })));
         identity(folder.path(), "server", &issuer);
         assert!(tls.reload().unwrap() && tls.generation() == 1, "renewed");
-        assert!(
-            matches!(tls.reload(), Err(TlsError::Expired { .. })),
-            "told again"
-        );
+        assert!(matches!(tls.reload(), Err(TlsError::Expired { .. })), "told again");
         revocation_list(folder.path(), "ca", &issuer, &[], 2003);
         assert!(
             matches!(tls.reload(), Err(TlsError::Expired { .. })),

@@ -48,12 +48,7 @@ impl<'a> Trust<'a> {
             lists = crl.pem("revocation list")?;
             expires = Some(check(crl, &lists, &authorities)?);
         }
-        Ok(Self {
-            roots: Arc::new(roots),
-            lists,
-            expires,
-            file: crl.unwrap_or(ca),
-        })
+        Ok(Self { roots: Arc::new(roots), lists, expires, file: crl.unwrap_or(ca) })
     }
 
     pub(crate) fn in_clients(
@@ -161,10 +156,8 @@ pub(crate) struct File<'a> {
 
 impl<'a> File<'a> {
     pub(crate) fn read(path: &'a Path) -> Result<Self, TlsError> {
-        let bytes = std::fs::read(path).map_err(|source| TlsError::Read {
-            path: path.to_owned(),
-            source,
-        })?;
+        let bytes = std::fs::read(path)
+            .map_err(|source| TlsError::Read { path: path.to_owned(), source })?;
         Ok(Self { path, bytes })
     }
 
@@ -172,10 +165,7 @@ impl<'a> File<'a> {
     pub(crate) fn pem<T: PemObject>(&self, what: &'static str) -> Result<Vec<T>, TlsError> {
         let items: Result<Vec<T>, _> = T::pem_slice_iter(&self.bytes).collect();
         let items = items.ok().filter(|items| !items.is_empty());
-        items.ok_or_else(|| TlsError::Empty {
-            path: self.path.to_owned(),
-            what,
-        })
+        items.ok_or_else(|| TlsError::Empty { path: self.path.to_owned(), what })
     }
 
     pub(crate) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, TlsError> {
@@ -183,10 +173,7 @@ impl<'a> File<'a> {
     }
 
     pub(crate) fn unusable(&self, reason: impl fmt::Display) -> TlsError {
-        TlsError::Unusable {
-            path: self.path.to_owned(),
-            reason: reason.to_string(),
-        }
+        TlsError::Unusable { path: self.path.to_owned(), reason: reason.to_string() }
     }
 }
 
@@ -199,13 +186,8 @@ mod tests {
         let path = PathBuf::from("clients.crl");
         let path = Some(&path);
         assert!(check_expiry(path, Some(1_000_000_000), 999_999_999).is_ok());
-        let error = check_expiry(path, Some(1_000_000_000), 1_000_000_000)
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.starts_with("clients.crl: ") && error.contains("2001"),
-            "{error}"
-        );
+        let error = check_expiry(path, Some(1_000_000_000), 1_000_000_000).unwrap_err().to_string();
+        assert!(error.starts_with("clients.crl: ") && error.contains("2001"), "{error}");
         assert!(check_expiry(None, None, i64::MAX).is_ok());
     }
 }

@@ -71,10 +71,7 @@ impl Drop for Long {
 }
 
 fn malformed(coding: Coding, error: &io::Error) -> CodingError {
-    CodingError::Malformed {
-        coding: coding.name(),
-        reason: error.to_string().into(),
-    }
+    CodingError::Malformed { coding: coding.name(), reason: error.to_string().into() }
 }
 
 fn reader(coding: Coding, body: &[u8]) -> Box<dyn Read + '_> {

@@ -58,10 +58,7 @@ pub enum CodingError {
     #[error("the decompressed body is larger than {limit} bytes")]
     TooLarge { limit: usize },
     #[error("the body is not valid {coding}: {reason}")]
-    Malformed {
-        coding: &'static str,
-        reason: Arc<str>,
-    },
+    Malformed { coding: &'static str, reason: Arc<str> },
     /// Reading it panicked.
     #[error("the body could not be read")]
     Unread,
@@ -280,16 +277,9 @@ mod tests {
             assert_eq!(held, packed + unpacked.len());
             Ok::<_, Box<dyn std::error::Error + Send + Sync>>(unpacked)
         };
-        read(
-            coding,
-            body.clone(),
-            packed,
-            limit,
-            Most(packed + room),
-            taken,
-        )
-        .await
-        .map_err(|error| error.to_string())
+        read(coding, body.clone(), packed, limit, Most(packed + room), taken)
+            .await
+            .map_err(|error| error.to_string())
     }
 
     #[tokio::test]

@@ -93,10 +93,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_long_body_waits_for_the_one_before_and_a_short_one_does_not() {
-        let long = Arc::clone(&UNPACKED)
-            .acquire_many_owned(units(usize::MAX))
-            .await
-            .unwrap();
+        let long = Arc::clone(&UNPACKED).acquire_many_owned(units(usize::MAX)).await.unwrap();
         assert!(Turn::to_unpack(SHORT + 1).now_or_never().is_none());
         assert!(Turn::to_unpack(SHORT).await.is_some());
         // It is not to be unpacked.

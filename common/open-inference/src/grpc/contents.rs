@@ -75,12 +75,9 @@ pub(crate) fn to_bytes(
         ("bytes_contents", contents.bytes_contents.len()),
     ];
     match others.into_iter().find(|(_, length)| *length > 0) {
-        Some((given, _)) => Err(ProtocolError::WrongContents {
-            tensor: tensor.into(),
-            datatype,
-            wanted,
-            given,
-        }),
+        Some((given, _)) => {
+            Err(ProtocolError::WrongContents { tensor: tensor.into(), datatype, wanted, given })
+        }
         None => Ok(bytes),
     }
 }

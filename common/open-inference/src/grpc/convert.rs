@@ -63,9 +63,7 @@ pub fn write_request(
     let output = |output: &RequestedOutput| InferRequestedOutput {
         name: output.name.clone(),
         parameters: {
-            let classes = output
-                .classes
-                .and_then(|classes| i64::try_from(classes).ok());
+            let classes = output.classes.and_then(|classes| i64::try_from(classes).ok());
             let classes = classes.map(|classes| InferParameter {
                 int64_param: Some(classes),
                 ..InferParameter::default()
@@ -122,20 +120,14 @@ fn refuse_extensions(
 ) -> Result<(), ProtocolError> {
     let mut extensions = extensions.iter();
     match extensions.find(|extension| parameters.contains_key(**extension)) {
-        Some(parameter) => Err(ProtocolError::Extension {
-            tensor: tensor.into(),
-            parameter,
-        }),
+        Some(parameter) => Err(ProtocolError::Extension { tensor: tensor.into(), parameter }),
         None => Ok(()),
     }
 }
 
 fn tensors(tensors: Vec<InferTensor>, raw: Vec<Bytes>) -> Result<Vec<Tensor>, ProtocolError> {
     if !raw.is_empty() && raw.len() != tensors.len() {
-        return Err(ProtocolError::RawCount {
-            raw: raw.len(),
-            tensors: tensors.len(),
-        });
+        return Err(ProtocolError::RawCount { raw: raw.len(), tensors: tensors.len() });
     }
     let (tensors, mut raw) = (tensors.into_iter(), raw.into_iter());
     let tensors = tensors.map(|tensor| read_tensor(tensor, raw.next()));
@@ -143,13 +135,7 @@ fn tensors(tensors: Vec<InferTensor>, raw: Vec<Bytes>) -> Result<Vec<Tensor>, Pr
 }
 
 fn read_tensor(message: InferTensor, raw: Option<Bytes>) -> Result<Tensor, ProtocolError> {
-    let InferTensor {
-        name,
-        datatype,
-        shape,
-        parameters,
-        contents,
-    } = message;
+    let InferTensor { name, datatype, shape, parameters, contents } = message;
     refuse_extensions(&name, &parameters, &[SHARED_MEMORY])?;
     let datatype = Datatype::of_tensor(&name, &datatype)?;
     let axes = shape.iter().map(|&axis| usize::try_from(axis));
@@ -225,11 +211,7 @@ fn write_parameters(parameters: &Parameters) -> BTreeMap<String, InferParameter>
 
 impl From<ServerMetadata> for ServerMetadataResponse {
     fn from(metadata: ServerMetadata) -> Self {
-        Self {
-            name: metadata.name,
-            version: metadata.version,
-            extensions: metadata.extensions,
-        }
+        Self { name: metadata.name, version: metadata.version, extensions: metadata.extensions }
     }
 }
 

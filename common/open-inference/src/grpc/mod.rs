@@ -41,8 +41,5 @@ pub fn serve<T: InferenceService>(service: T) -> InferenceServer<T> {
 
 #[allow(missing_docs, clippy::all, unreachable_pub, reason = "generated")]
 mod generated {
-    include!(concat!(
-        env!("OUT_DIR"),
-        "/inference.GRPCInferenceService.rs"
-    ));
+    include!(concat!(env!("OUT_DIR"), "/inference.GRPCInferenceService.rs"));
 }

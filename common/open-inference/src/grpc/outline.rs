@@ -150,18 +150,11 @@ mod tests {
     }
 
     fn request(inputs: Vec<InferTensor>) -> ModelInferRequest {
-        ModelInferRequest {
-            model_name: "m".to_owned(),
-            inputs,
-            ..ModelInferRequest::default()
-        }
+        ModelInferRequest { model_name: "m".to_owned(), inputs, ..ModelInferRequest::default() }
     }
 
     fn with_contents(contents: InferTensorContents) -> ModelInferRequest {
-        request(vec![InferTensor {
-            contents: Some(contents),
-            ..InferTensor::default()
-        }])
+        request(vec![InferTensor { contents: Some(contents), ..InferTensor::default() }])
     }
 
     #[test]
@@ -174,20 +167,11 @@ mod tests {
             let entry = |i: u32| (i.to_string(), InferParameter::default());
             (0..number).map(entry).collect()
         };
-        let of_tensor = request(vec![InferTensor {
-            parameters: parameters(100),
-            ..InferTensor::default()
-        }]);
+        let of_tensor =
+            request(vec![InferTensor { parameters: parameters(100), ..InferTensor::default() }]);
         assert_eq!(outline(&of_tensor), Ok((102, 0, 0)));
-        let output = InferRequestedOutput {
-            parameters: parameters(5000),
-            ..Default::default()
-        };
-        outline(&ModelInferRequest {
-            outputs: vec![output],
-            ..request(Vec::new())
-        })
-        .unwrap_err();
+        let output = InferRequestedOutput { parameters: parameters(5000), ..Default::default() };
+        outline(&ModelInferRequest { outputs: vec![output], ..request(Vec::new()) }).unwrap_err();
         assert!(
             Outline::of(Part::Request, &[0x2a, 0xff]).is_err(),
             "a field that reaches past the end"
@@ -201,36 +185,15 @@ mod tests {
         let fp32_contents = vec![1.0; 5];
         let bool_contents = vec![true; 5];
         for (contents, bytes) in [
-            (
-                InferTensorContents {
-                    int64_contents,
-                    ..none()
-                },
-                24,
-            ),
-            (
-                InferTensorContents {
-                    fp32_contents,
-                    ..none()
-                },
-                20,
-            ),
-            (
-                InferTensorContents {
-                    bool_contents,
-                    ..none()
-                },
-                5,
-            ),
+            (InferTensorContents { int64_contents, ..none() }, 24),
+            (InferTensorContents { fp32_contents, ..none() }, 20),
+            (InferTensorContents { bool_contents, ..none() }, 5),
         ] {
             assert_eq!(outline(&with_contents(contents)), Ok((2, 0, bytes)));
         }
         let strings = |number| {
             let bytes_contents = vec![Bytes::from_static(b"abc"); number];
-            with_contents(InferTensorContents {
-                bytes_contents,
-                ..none()
-            })
+            with_contents(InferTensorContents { bytes_contents, ..none() })
         };
         assert_eq!(outline(&strings(1000)), Ok((2, 1000, 39_000)));
         let refused = outline(&strings(2 * MAX_STRINGS)).unwrap_err();
@@ -244,21 +207,14 @@ mod tests {
     fn long_texts_and_shapes_are_refused() {
         let long = |length| "x".repeat(length);
         let tensor = |name: String, axes: usize| {
-            request(vec![InferTensor {
-                name,
-                shape: vec![1; axes],
-                ..InferTensor::default()
-            }])
+            request(vec![InferTensor { name, shape: vec![1; axes], ..InferTensor::default() }])
         };
         assert!(outline(&tensor(long(4096), 16)).is_ok());
         let refused = outline(&tensor(long(1_000_000), 1)).unwrap_err();
         assert!(refused.contains("a text of 1000000 bytes"), "{refused}");
         let refused = outline(&tensor(String::new(), 17)).unwrap_err();
         assert!(refused.contains("more than 16 axes"), "{refused}");
-        let value = InferParameter {
-            string_param: Some(long(9000)),
-            ..InferParameter::default()
-        };
+        let value = InferParameter { string_param: Some(long(9000)), ..InferParameter::default() };
         let (mut name, mut id, mut parameter) = (request(vec![]), request(vec![]), request(vec![]));
         name.model_name = long(5000);
         id.id = long(5000);
@@ -278,15 +234,7 @@ mod tests {
     fn numbers_of_an_answer_are_no_fields() {
         // Read as a message, these would be some thousand fields.
         let raw = Bytes::from([0x12, 0x00].repeat(10_000));
-        let answer = ModelInferResponse {
-            raw_output_contents: vec![raw],
-            ..Default::default()
-        };
-        assert_eq!(
-            Outline::of(Part::Other, &answer.encode_to_vec())
-                .unwrap()
-                .fields,
-            1
-        );
+        let answer = ModelInferResponse { raw_output_contents: vec![raw], ..Default::default() };
+        assert_eq!(Outline::of(Part::Other, &answer.encode_to_vec()).unwrap().fields, 1);
     }
 }

@@ -44,9 +44,7 @@ pub enum ReceiveError {
     #[error("there is more than one message")]
     More,
     #[error("the message broke off: {reason}")]
-    Aborted {
-        reason: Box<dyn Error + Send + Sync>,
-    },
+    Aborted { reason: Box<dyn Error + Send + Sync> },
 }
 
 impl ReceiveError {
@@ -154,9 +152,7 @@ where
     let (mut prefix, mut length) = ([0; PREFIX], 0);
     let mut announced = None;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| ReceiveError::Aborted {
-            reason: error.into(),
-        })?;
+        let frame = frame.map_err(|error| ReceiveError::Aborted { reason: error.into() })?;
         let Ok(piece) = frame.into_data() else {
             continue;
         };
@@ -214,12 +210,7 @@ fn decode<R: Room, E: From<ProtocolError>>(
         room.hold(held.saturating_add(Tensor::detached_bytes(&request.inputs, length)))?;
         Tensor::detach(&mut request.inputs, length);
     }
-    let inference = Inference {
-        model,
-        version,
-        request,
-        form,
-    };
+    let inference = Inference { model, version, request, form };
     Ok((inference, room))
 }
 

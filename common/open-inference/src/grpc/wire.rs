@@ -123,10 +123,7 @@ mod tests {
             let status = StatusCode::from_u16(status).unwrap_or_default();
             assert_eq!(status_of(code_of(status)), status);
         }
-        assert_eq!(
-            code_of(StatusCode::UNSUPPORTED_MEDIA_TYPE),
-            Code::InvalidArgument
-        );
+        assert_eq!(code_of(StatusCode::UNSUPPORTED_MEDIA_TYPE), Code::InvalidArgument);
         assert_eq!(code_of(StatusCode::BAD_GATEWAY), Code::Internal);
     }
 

@@ -32,12 +32,7 @@ fn an_error_is_short_whatever_text_its_message_has() {
         for length in [300, 100_000] {
             for body in with_text(&character.repeat(length)) {
                 let refused = error(&body);
-                assert!(
-                    refused.len() < 5000,
-                    "{} bytes of {}",
-                    refused.len(),
-                    &body[..70]
-                );
+                assert!(refused.len() < 5000, "{} bytes of {}", refused.len(), &body[..70]);
                 assert!(refused.chars().count() < 2500, "{refused}");
             }
         }
@@ -90,10 +85,7 @@ fn lists_and_shapes_are_refused_while_they_are_read() {
         decode(&input("FP32", &shape, "[1]"))
     };
     assert_eq!(shape(16).unwrap().inputs[0].shape, [1; 16]);
-    for (axes, named) in [
-        (17, "17 axes; at most 16"),
-        (1_000_000, "a list of more than 1024"),
-    ] {
+    for (axes, named) in [(17, "17 axes; at most 16"), (1_000_000, "a list of more than 1024")] {
         let refused = shape(axes).unwrap_err().to_string();
         assert!(refused.contains(named) && refused.len() < 200);
     }
@@ -143,17 +135,11 @@ fn long_text_is_refused_unread_except_in_tensor_data() {
 #[test]
 fn long_numbers_are_refused_unread() {
     let digits = "9".repeat(100_000);
-    for long in [
-        digits.clone(),
-        format!("-{digits}"),
-        format!("0.{digits}"),
-        format!("1e{digits}"),
-    ] {
-        for body in [
-            long.clone(),
-            input("FP64", "[1]", &format!("[{long}]")),
-            input("FP64", "[1]", &long),
-        ] {
+    for long in [digits.clone(), format!("-{digits}"), format!("0.{digits}"), format!("1e{digits}")]
+    {
+        for body in
+            [long.clone(), input("FP64", "[1]", &format!("[{long}]")), input("FP64", "[1]", &long)]
+        {
             let refused = error(&body);
             assert!(refused.contains("characters; at most 2048"), "{refused}");
         }
@@ -168,14 +154,8 @@ fn long_numbers_are_refused_unread() {
 
 #[test]
 fn long_strings_are_refused_unread_where_numbers_are_wanted() {
-    for text in [
-        r"\u0007".repeat(100_000),
-        format!(r"\n{}", "n".repeat(100_000)),
-    ] {
+    for text in [r"\u0007".repeat(100_000), format!(r"\n{}", "n".repeat(100_000))] {
         let refused = error(&input("FP32", "[1]", &format!("[\"{text}\"]")));
-        assert!(
-            refused.contains("an element is a string, not a FP32 value"),
-            "{refused}"
-        );
+        assert!(refused.contains("an element is a string, not a FP32 value"), "{refused}");
     }
 }

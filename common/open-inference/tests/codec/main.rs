@@ -48,9 +48,7 @@ fn the_specifications_example_is_read() {
 #[test]
 fn parameters_are_scalars_and_not_many() {
     let with = |parameters: &str| decode(&format!(r#"{{"parameters":{parameters},"inputs":[]}}"#));
-    let given = with(r#"{"a":1,"b":-2,"c":0.5,"d":"e","f":true,"g":null}"#)
-        .unwrap()
-        .parameters;
+    let given = with(r#"{"a":1,"b":-2,"c":0.5,"d":"e","f":true,"g":null}"#).unwrap().parameters;
     assert_eq!(
         serde_json::to_string(&given).unwrap(),
         r#"{"a":1,"b":-2,"c":0.5,"d":"e","f":true,"g":null}"#
@@ -75,20 +73,15 @@ fn nested_and_flat_data_mean_the_same() {
     let nested = decode(&input("FP32", "[2,3]", "[[1, 2.5, -3e2],[0.1, -0, 7]]")).unwrap();
     let flat = decode(&input("FP32", "[2,3]", "[1, 2.5, -3e2, 0.1, -0, 7]")).unwrap();
     assert_eq!(nested, flat);
-    assert_eq!(
-        nested.inputs[0].f32s().unwrap(),
-        [1.0, 2.5, -300.0, 0.1, -0.0, 7.0]
-    );
+    assert_eq!(nested.inputs[0].f32s().unwrap(), [1.0, 2.5, -300.0, 0.1, -0.0, 7.0]);
 }
 
 #[test]
 fn fp16_is_numbers_in_json() {
     let read = decode(&input("FP16", "[4]", "[1, -0.5, 65504, 0.1]")).unwrap();
     let tenth = 0x2e66_u16; // the nearest to 0.1, which is 0.099975586
-    let expected: Vec<u8> = [0x3c00, 0xb800, 0x7bff, tenth]
-        .into_iter()
-        .flat_map(u16::to_le_bytes)
-        .collect();
+    let expected: Vec<u8> =
+        [0x3c00, 0xb800, 0x7bff, tenth].into_iter().flat_map(u16::to_le_bytes).collect();
     assert_eq!(read.inputs[0].data, expected);
     let written = encode_request(&read, Encoding::Json).unwrap();
     let text = String::from_utf8(written.body.to_vec()).unwrap();
@@ -127,11 +120,8 @@ fn binary_tensors_are_slices_of_the_body_unless_it_is_much_longer_than_they_are(
 fn an_output_says_itself_how_it_comes() {
     let mut request = InferRequest::default();
     request.ask_binary_outputs();
-    let output = |name: &str, binary_data| RequestedOutput {
-        name: name.into(),
-        binary_data,
-        classes: None,
-    };
+    let output =
+        |name: &str, binary_data| RequestedOutput { name: name.into(), binary_data, classes: None };
     request.outputs = vec![output("a", None), output("b", Some(false))];
     let encoded = encode_request(&request, Encoding::Json).unwrap();
     let request = decode_request(encoded.body, encoded.header_length).unwrap();
@@ -202,10 +192,7 @@ fn the_binary_part_must_be_used_up_exactly() {
     let decode = |size: usize, binary: usize, header_length: Option<usize>| {
         let header = header(size);
         let length = header_length.unwrap_or(header.len());
-        decode_request(
-            [header.into_bytes(), vec![0; binary]].concat().into(),
-            Some(length),
-        )
+        decode_request([header.into_bytes(), vec![0; binary]].concat().into(), Some(length))
     };
     let refused = |size, binary, length| decode(size, binary, length).unwrap_err();
     assert!(decode(4, 4, None).is_ok());
@@ -221,8 +208,5 @@ fn the_binary_part_must_be_used_up_exactly() {
     assert!(matches!(error, ProtocolError::HeaderBeyondBody { .. }));
     assert!(matches!(refused(4, 4, Some(7)), ProtocolError::Json(_)));
     let without_length = decode_request(Bytes::from(header(4)), None).unwrap_err();
-    assert!(matches!(
-        without_length,
-        ProtocolError::BinaryTooShort { .. }
-    ));
+    assert!(matches!(without_length, ProtocolError::BinaryTooShort { .. }));
 }

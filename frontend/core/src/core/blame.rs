@@ -109,9 +109,8 @@ impl<I, O> Core<I, O> {
             return false;
         };
         let domain = query.key.domain;
-        let has_another = self
-            .pool(PoolId::DEPLOYED)
-            .is_some_and(|pool| pool.has_other_up(instance));
+        let has_another =
+            self.pool(PoolId::DEPLOYED).is_some_and(|pool| pool.has_other_up(instance));
         let now = self.now;
         let outliers = self.outliers.as_mut().filter(|_| has_another);
         outliers.is_some_and(|outliers| outliers.may_confirm(now, instance, domain))

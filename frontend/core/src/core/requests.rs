@@ -249,18 +249,12 @@ impl<I, O> Core<I, O> {
             Purpose::Query(query) => Some(query),
             _ => None,
         };
-        jobs.unwrap_or_default()
-            .into_iter()
-            .filter_map(end)
-            .collect()
+        jobs.unwrap_or_default().into_iter().filter_map(end).collect()
     }
 
     /// For how long the request has been at its instance; `None` if it is at none.
     pub(crate) fn in_flight_for(&self, id: JobId) -> Option<Duration> {
-        self.jobs
-            .get(&id)
-            .filter(|job| job.instance.is_some())
-            .map(|job| self.now.since(job.sent))
+        self.jobs.get(&id).filter(|job| job.instance.is_some()).map(|job| self.now.since(job.sent))
     }
 
     /// Returns true if the request is still waiting for a slot.
@@ -290,9 +284,7 @@ impl<I, O> Core<I, O> {
         let Some(query) = self.queries.get(&id) else {
             return false;
         };
-        let has_room = self
-            .pool(PoolId::DEPLOYED)
-            .is_some_and(|pool| !pool.is_full());
+        let has_room = self.pool(PoolId::DEPLOYED).is_some_and(|pool| !pool.is_full());
         let possible = failure.is_retryable()
             && has_room
             && query.attempts < self.max_attempts
@@ -331,11 +323,7 @@ impl<I, O> Core<I, O> {
         if let Some(class) = job.purpose.redundant_for() {
             self.count(class, Fate::Issued);
         }
-        self.push(Action::Send {
-            job: id,
-            instance,
-            input,
-        });
+        self.push(Action::Send { job: id, instance, input });
     }
 
     /// Answers a waiting query. The one place where answers are made (CG-1).
@@ -381,10 +369,7 @@ fn may_copy_to<I>(
     copy: JobId,
     instance: InstanceId,
 ) -> bool {
-    let is_there = |job: &JobId| {
-        jobs.get(job)
-            .is_some_and(|job| job.instance == Some(instance))
-    };
+    let is_there = |job: &JobId| jobs.get(job).is_some_and(|job| job.instance == Some(instance));
     let Some(job) = jobs.get(&copy) else {
         return false;
     };
@@ -392,10 +377,7 @@ fn may_copy_to<I>(
     match job.purpose {
         Purpose::Copy(query) => queries.get(&query).is_some_and(|query| !serves(query)),
         Purpose::Parity(..) => job.apart_from.as_ref().is_none_or(|anti_affinity| {
-            let mut members = anti_affinity
-                .queries
-                .iter()
-                .filter_map(|query| queries.get(query));
+            let mut members = anti_affinity.queries.iter().filter_map(|query| queries.get(query));
             !members.any(serves) && !anti_affinity.requests.iter().any(is_there)
         }),
         Purpose::Query(_) | Purpose::Backup(_) => false,

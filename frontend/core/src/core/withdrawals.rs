@@ -17,9 +17,7 @@ impl<I, O> Core<I, O> {
             return;
         };
         let is_own = |job: &JobId| {
-            self.jobs
-                .get(job)
-                .is_some_and(|job| matches!(job.purpose, Purpose::Query(_)))
+            self.jobs.get(job).is_some_and(|job| matches!(job.purpose, Purpose::Query(_)))
         };
         let mut unneeded: SmallVec<[JobId; 2]> = query.backup.take().into_iter().collect();
         if query.jobs.iter().any(is_own) {
@@ -37,11 +35,7 @@ impl<I, O> Core<I, O> {
     ) {
         let mut freed: SmallVec<[PoolId; 4]> = SmallVec::new();
         for job in jobs {
-            let Some(Job {
-                purpose,
-                instance: Some(instance),
-                ..
-            }) = self.take_back(job, suspect)
+            let Some(Job { purpose, instance: Some(instance), .. }) = self.take_back(job, suspect)
             else {
                 continue;
             };

@@ -22,21 +22,14 @@ impl<I, O> Engine<I, O> {
                 let output = Arc::new(output);
                 let wins = self.core.is_waiting(query);
                 if wins {
-                    let answer = if is_copy {
-                        Answer::Hedged
-                    } else {
-                        Answer::Exact
-                    };
+                    let answer = if is_copy { Answer::Hedged } else { Answer::Exact };
                     self.core.answer(query, answer(Arc::clone(&output)));
                 }
                 self.core.truth_came(query);
                 if is_copy {
-                    self.core
-                        .count(query.class(), if wins { Fate::Won } else { Fate::Wasted });
+                    self.core.count(query.class(), if wins { Fate::Won } else { Fate::Wasted });
                 }
-                self.strategies
-                    .of_mut(query.class())
-                    .on_exact(&mut self.core, query, &output);
+                self.strategies.of_mut(query.class()).on_exact(&mut self.core, query, &output);
                 if is_copy {
                     self.core.suspect_overtaken(query);
                 }
@@ -63,9 +56,7 @@ impl<I, O> Engine<I, O> {
         }
         if !waiting {
             self.core.forget(id, false);
-            self.strategies
-                .of_mut(id.class())
-                .on_closed(&mut self.core, id);
+            self.strategies.of_mut(id.class()).on_closed(&mut self.core, id);
             return;
         }
         self.core.mark_lost(id, failure);
@@ -101,11 +92,7 @@ impl<I, O> Engine<I, O> {
         else {
             return;
         };
-        if self
-            .strategies
-            .of_mut(id.class())
-            .on_lost(&mut self.core, id)
-            == Verdict::Fail
+        if self.strategies.of_mut(id.class()).on_lost(&mut self.core, id) == Verdict::Fail
             && self.core.is_waiting(id)
         {
             self.core.answer(id, Answer::Failed(failure));
@@ -125,10 +112,7 @@ impl<I, O> Engine<I, O> {
                 let reason = "no instance of the deployed model is up";
                 (FailureKind::Unreachable, reason)
             }
-            false => (
-                FailureKind::DeadlineExceeded,
-                "no prediction arrived in time",
-            ),
+            false => (FailureKind::DeadlineExceeded, "no prediction arrived in time"),
         };
         let lost = query.lost.clone();
         let mut failure = lost.unwrap_or_else(|| Failure::new(kind, reason));
@@ -139,17 +123,13 @@ impl<I, O> Engine<I, O> {
         } else {
             // A request that outlives its query's deadline says something about its instance.
             self.core.forget(id, true);
-            self.strategies
-                .of_mut(id.class())
-                .on_closed(&mut self.core, id);
+            self.strategies.of_mut(id.class()).on_closed(&mut self.core, id);
         }
     }
 
     /// A query was closed without its prediction.
     pub(super) fn close(&mut self, query: QueryId) {
-        self.strategies
-            .of_mut(query.class())
-            .on_closed(&mut self.core, query);
+        self.strategies.of_mut(query.class()).on_closed(&mut self.core, query);
         self.settle(query);
     }
 

@@ -62,8 +62,7 @@ impl Pool {
         let Some(state) = self.instances.get_mut(&index) else {
             return;
         };
-        self.available
-            .remove(&(state.in_flight, state.idle_since, index));
+        self.available.remove(&(state.in_flight, state.idle_since, index));
         state.in_flight += 1;
         self.offer(index);
     }
@@ -73,8 +72,7 @@ impl Pool {
             return;
         };
         if state.serves() && state.in_flight < self.slots {
-            self.available
-                .insert((state.in_flight, state.idle_since, index));
+            self.available.insert((state.in_flight, state.idle_since, index));
         }
     }
 }

@@ -28,11 +28,7 @@ fn latency_of_an_instance_is_a_moving_average() {
         pool.took(at(0), Duration::from_millis(ms));
     }
     let shown = pool.view().next().unwrap();
-    assert_eq!(
-        shown.latency,
-        Some(Duration::from_millis(9)),
-        "an eighth of the way"
-    );
+    assert_eq!(shown.latency, Some(Duration::from_millis(9)), "an eighth of the way");
 }
 
 #[test]
@@ -57,22 +53,10 @@ fn spreads_over_idle_instances_then_queues_then_refuses() {
 fn avoids_when_there_is_a_choice_and_never_waits_for_it() {
     let mut pool = Pool::new(POOL, 2, 2, 4);
     let avoid = Avoid::from_slice(&[at(0)]);
-    assert_eq!(
-        pool.submit(JobId(1), avoid.clone()),
-        Submitted::Start(at(1))
-    );
-    assert_eq!(
-        pool.submit(JobId(2), avoid.clone()),
-        Submitted::Start(at(1))
-    );
-    assert_eq!(
-        pool.submit(JobId(3), avoid.clone()),
-        Submitted::Start(at(0))
-    );
-    assert_eq!(
-        pool.submit(JobId(4), avoid.clone()),
-        Submitted::Start(at(0))
-    );
+    assert_eq!(pool.submit(JobId(1), avoid.clone()), Submitted::Start(at(1)));
+    assert_eq!(pool.submit(JobId(2), avoid.clone()), Submitted::Start(at(1)));
+    assert_eq!(pool.submit(JobId(3), avoid.clone()), Submitted::Start(at(0)));
+    assert_eq!(pool.submit(JobId(4), avoid.clone()), Submitted::Start(at(0)));
     assert_eq!(pool.submit(JobId(5), avoid), Submitted::Queued);
     assert_eq!(pool.submit(JobId(6), Avoid::new()), Submitted::Queued);
     assert_eq!(
@@ -105,31 +89,17 @@ fn a_copy_waits_for_an_instance_of_its_own_and_holds_nobody_up() {
     let taken = Avoid::from_slice(&[at(0)]);
     let elsewhere = |job, instance| job != JobId(4) || instance != at(0);
     assert_eq!(pool.submit(JobId(1), Avoid::new()), Submitted::Start(at(0)));
-    assert_eq!(
-        pool.submit_copy(JobId(2), &taken, Aside::Copy),
-        Submitted::Start(at(1))
-    );
-    assert_eq!(
-        pool.submit_copy(JobId(3), &taken, Aside::Copy),
-        Submitted::Start(at(1))
-    );
+    assert_eq!(pool.submit_copy(JobId(2), &taken, Aside::Copy), Submitted::Start(at(1)));
+    assert_eq!(pool.submit_copy(JobId(3), &taken, Aside::Copy), Submitted::Start(at(1)));
     assert_eq!(
         pool.submit_copy(JobId(4), &taken, Aside::Copy),
         Submitted::Queued,
         "although instance 0 has a free slot"
     );
-    assert_eq!(
-        pool.submit(JobId(5), Avoid::new()),
-        Submitted::Start(at(0)),
-        "which others take"
-    );
+    assert_eq!(pool.submit(JobId(5), Avoid::new()), Submitted::Start(at(0)), "which others take");
     assert_eq!(pool.submit(JobId(6), Avoid::new()), Submitted::Queued);
     pool.release(at(0));
-    assert_eq!(
-        pool.start_next(elsewhere),
-        Some((JobId(6), at(0))),
-        "past the copy"
-    );
+    assert_eq!(pool.start_next(elsewhere), Some((JobId(6), at(0))), "past the copy");
     pool.release(at(1));
     assert_eq!(pool.start_next(elsewhere), Some((JobId(4), at(1))));
     pool.set_up(at(1), false);
@@ -152,10 +122,7 @@ fn copies_and_queries_start_in_the_order_in_which_they_came() {
     assert_eq!(pool.submit(JobId(1), Avoid::new()), Submitted::Start(at(0)));
     assert_eq!(pool.submit(JobId(2), Avoid::new()), Submitted::Start(at(1)));
     for job in [3, 4] {
-        assert_eq!(
-            pool.submit_copy(JobId(job), &taken, Aside::Copy),
-            Submitted::Queued
-        );
+        assert_eq!(pool.submit_copy(JobId(job), &taken, Aside::Copy), Submitted::Queued);
     }
     assert_eq!(pool.submit(JobId(5), Avoid::new()), Submitted::Queued);
     pool.withdraw_copy(JobId(3));
@@ -170,16 +137,9 @@ fn a_parity_query_takes_no_slot_that_a_query_waits_for() {
     let taken = Avoid::from_slice(&[at(0), at(1)]);
     assert_eq!(pool.submit(JobId(1), Avoid::new()), Submitted::Start(at(0)));
     assert_eq!(pool.submit(JobId(2), Avoid::new()), Submitted::Start(at(1)));
-    assert_eq!(
-        pool.submit_copy(JobId(3), &taken, Aside::Parity),
-        Submitted::Queued
-    );
+    assert_eq!(pool.submit_copy(JobId(3), &taken, Aside::Parity), Submitted::Queued);
     assert_eq!(pool.submit(JobId(4), Avoid::new()), Submitted::Queued);
-    assert_eq!(
-        freed(&mut pool, at(0)),
-        Some((JobId(4), at(0))),
-        "although it came later"
-    );
+    assert_eq!(freed(&mut pool, at(0)), Some((JobId(4), at(0))), "although it came later");
     assert_eq!(freed(&mut pool, at(1)), Some((JobId(3), at(1))));
 }
 
@@ -189,10 +149,7 @@ fn one_that_leaves_finishes_its_work_and_one_that_joins_waits_to_be_found_well()
     assert_eq!(pool.submit(JobId(1), Avoid::new()), Submitted::Start(at(0)));
     assert_eq!(pool.submit(JobId(2), Avoid::new()), Submitted::Queued);
     assert!(!pool.leave(at(0)), "it has a job");
-    assert!(
-        !pool.set_up(at(0), true),
-        "a late health check brings it back"
-    );
+    assert!(!pool.set_up(at(0), true), "a late health check brings it back");
     assert_eq!(pool.join(), at(1));
     assert_eq!(pool.start_next(anywhere), None, "nobody is up");
     assert!(pool.set_up(at(1), true));
@@ -239,9 +196,8 @@ impl Model {
             }
             2 => {
                 if !self.running.is_empty() {
-                    let (_, instance) = self
-                        .running
-                        .swap_remove(index as usize % self.running.len());
+                    let (_, instance) =
+                        self.running.swap_remove(index as usize % self.running.len());
                     let is_left = |(_, other): &(JobId, InstanceId)| *other != instance;
                     let last = self.running.iter().all(is_left);
                     let gone = pool.release(instance);
@@ -251,10 +207,7 @@ impl Model {
             }
             3 => {
                 if !self.queued.is_empty() {
-                    let job = self
-                        .queued
-                        .remove(index as usize % self.queued.len())
-                        .unwrap();
+                    let job = self.queued.remove(index as usize % self.queued.len()).unwrap();
                     pool.withdraw(job);
                 }
             }
@@ -263,10 +216,7 @@ impl Model {
                 prop_assert_eq!(self.up.insert(joined.index, false), None);
             }
             5 => {
-                let idle = self
-                    .running
-                    .iter()
-                    .all(|(_, instance)| instance.index != index);
+                let idle = self.running.iter().all(|(_, instance)| instance.index != index);
                 let member = self.up.remove(&index).is_some();
                 prop_assert_eq!(pool.leave(at(index)), member && idle);
                 if member && !idle {
@@ -278,10 +228,7 @@ impl Model {
                     *up = !*up;
                     *up
                 });
-                prop_assert_eq!(
-                    pool.set_up(at(index), now_up.unwrap_or(true)),
-                    now_up.is_some()
-                );
+                prop_assert_eq!(pool.set_up(at(index), now_up.unwrap_or(true)), now_up.is_some());
                 while let Some(start) = pool.start_next(anywhere) {
                     started.push(start);
                 }

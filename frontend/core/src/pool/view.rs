@@ -29,16 +29,14 @@ impl Pool {
     }
 
     pub(crate) fn view(&self) -> impl Iterator<Item = InstanceView> {
-        self.instances
-            .iter()
-            .map(|(&index, instance)| InstanceView {
-                id: self.id_of(index),
-                state: instance.state(),
-                in_flight: instance.in_flight,
-                oldest: None,
-                latency: instance.latency,
-                failed: (0, 0),
-                ejections: 0,
-            })
+        self.instances.iter().map(|(&index, instance)| InstanceView {
+            id: self.id_of(index),
+            state: instance.state(),
+            in_flight: instance.in_flight,
+            oldest: None,
+            latency: instance.latency,
+            failed: (0, 0),
+            ejections: 0,
+        })
     }
 }

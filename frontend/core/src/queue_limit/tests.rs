@@ -91,10 +91,7 @@ impl Queue {
         let gap = self.service / (load * self.slots as f64);
         let mut next_arrival = self.now + self.random.exponential(gap);
         loop {
-            let next_end = self
-                .busy
-                .peek()
-                .map_or(f64::INFINITY, |end| end.0.0 as f64 / 1e9);
+            let next_end = self.busy.peek().map_or(f64::INFINITY, |end| end.0.0 as f64 / 1e9);
             self.now = next_arrival.min(next_end);
             if self.now >= end {
                 self.now = end;
@@ -103,8 +100,7 @@ impl Queue {
             let counts = self.now >= start + count_from * self.service;
             if next_end <= next_arrival {
                 if let Some(std::cmp::Reverse((_, service))) = self.busy.pop() {
-                    self.limit
-                        .finished(self.time(), Duration::from_nanos(service));
+                    self.limit.finished(self.time(), Duration::from_nanos(service));
                 }
                 if let Some(arrived) = self.waiting.pop_front() {
                     self.start(arrived, counts, &mut outcome);
@@ -166,18 +162,12 @@ impl Queue {
         let excess = self.limit.take_excess(self.waiting.len());
         self.waiting.truncate(self.waiting.len() - excess);
         outcome.shed += excess;
-        let service = if self.constant {
-            self.service
-        } else {
-            self.random.exponential(self.service)
-        };
+        let service =
+            if self.constant { self.service } else { self.random.exponential(self.service) };
         if counts {
             outcome.work += service;
         }
-        self.busy.push(std::cmp::Reverse((
-            nanos(self.now + service),
-            nanos(service),
-        )));
+        self.busy.push(std::cmp::Reverse((nanos(self.now + service), nanos(service))));
     }
 }
 
@@ -338,11 +328,7 @@ fn a_burst_is_let_in() {
     for second in 1..20 {
         for place in 0..20 {
             limit.finished(at(second * 1000 + place), Duration::from_millis(1));
-            limit.started(
-                at(second * 1000 + place),
-                Duration::from_millis(place),
-                LONG,
-            );
+            limit.started(at(second * 1000 + place), Duration::from_millis(place), LONG);
         }
     }
     assert_eq!(limit.limit(), 256);

@@ -17,10 +17,7 @@ impl Allowance {
     /// `share` requests for each accepted query over time, `burst` at once; none while more than
     /// `shed_above` queries wait for a slot; as many as there are slots if `None`.
     pub(super) fn new(share: f64, burst: f64, shed_above: Option<usize>) -> Self {
-        Self {
-            bucket: TokenBucket::new(share, burst),
-            shed_above,
-        }
+        Self { bucket: TokenBucket::new(share, burst), shed_above }
     }
 
     pub(super) fn view(&self) -> BudgetView {
@@ -45,9 +42,7 @@ impl Allowance {
         delay: Duration,
     ) {
         let arrived = core.query(query).map(|query| query.arrived);
-        let waited = arrived
-            .map_or(delay, |arrived| core.now().since(arrived))
-            .max(delay);
+        let waited = arrived.map_or(delay, |arrived| core.now().since(arrived)).max(delay);
         let kept = 0.5 * delay.as_secs_f64() / waited.as_secs_f64().max(f64::MIN_POSITIVE);
         let is_open = self.bucket.can_spend_beside(kept) && !core.is_congested(self.shed_above);
         if is_open && core.dispatch_copy(query) {

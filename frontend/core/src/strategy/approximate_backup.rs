@@ -115,20 +115,15 @@ impl<O> ApproximateBackup<O> {
     /// the two is at fault. A query that has lost its own prediction fails instead.
     fn ask_again<I>(&mut self, core: &mut Core<I, O>, id: QueryId, failure: &Failure) {
         let pool = self.config.pool;
-        let has_another = |instance| {
-            core.pool(pool)
-                .is_some_and(|pool| pool.has_other_up(instance))
-        };
-        let is_wanted = core
-            .query(id)
-            .is_some_and(|query| query.is_waiting() && query.lost.is_none());
+        let has_another =
+            |instance| core.pool(pool).is_some_and(|pool| pool.has_other_up(instance));
+        let is_wanted =
+            core.query(id).is_some_and(|query| query.is_waiting() && query.lost.is_none());
         let may_help = failure.kind.input_may_cause()
             && is_wanted
             && failure.instance.is_some_and(has_another);
-        let Some(backed) = self
-            .queries
-            .get_mut(&id)
-            .filter(|backed| may_help && !backed.asked_again)
+        let Some(backed) =
+            self.queries.get_mut(&id).filter(|backed| may_help && !backed.asked_again)
         else {
             return;
         };
@@ -178,13 +173,7 @@ impl<I, O: Send + Sync + std::fmt::Debug> Strategy<I, O> for ApproximateBackup<O
         let late_at = late_at.min(query.last_call());
         self.queries.insert(
             id,
-            Backed {
-                late: false,
-                asked: false,
-                asked_again: false,
-                held: None,
-                sent: None,
-            },
+            Backed { late: false, asked: false, asked_again: false, held: None, sent: None },
         );
         core.set_late_timer(id, late_at);
         if self.config.eager {
@@ -224,11 +213,7 @@ impl<I, O: Send + Sync + std::fmt::Debug> Strategy<I, O> for ApproximateBackup<O
             return Verdict::Wait;
         }
         let is_asked = core.query(id).is_some_and(|query| query.backup.is_some());
-        if is_asked || self.ask(core, id) {
-            Verdict::Wait
-        } else {
-            Verdict::Fail
-        }
+        if is_asked || self.ask(core, id) { Verdict::Wait } else { Verdict::Fail }
     }
 
     fn on_backup(&mut self, core: &mut Core<I, O>, id: QueryId, outcome: AttemptResult<Arc<O>>) {
@@ -254,10 +239,7 @@ impl<I, O: Send + Sync + std::fmt::Debug> Strategy<I, O> for ApproximateBackup<O
     }
 
     fn keep_until(&self, core: &Core<I, O>, id: QueryId) -> Option<Time> {
-        let sent = self
-            .queries
-            .get(&id)
-            .is_some_and(|backed| backed.sent.is_some());
+        let sent = self.queries.get(&id).is_some_and(|backed| backed.sent.is_some());
         sent.then(|| core.now() + self.config.late_truth_wait)
     }
 

@@ -19,18 +19,12 @@ impl<I, O> ByClass<I, O> {
 
     pub(crate) fn of(&self, class: ClassId) -> &dyn Strategy<I, O> {
         let index = usize::from(class.0).checked_sub(1);
-        index
-            .and_then(|index| self.others.get(index))
-            .unwrap_or(&self.default)
-            .as_ref()
+        index.and_then(|index| self.others.get(index)).unwrap_or(&self.default).as_ref()
     }
 
     pub(crate) fn of_mut(&mut self, class: ClassId) -> &mut dyn Strategy<I, O> {
         let index = usize::from(class.0).checked_sub(1);
-        index
-            .and_then(|index| self.others.get_mut(index))
-            .unwrap_or(&mut self.default)
-            .as_mut()
+        index.and_then(|index| self.others.get_mut(index)).unwrap_or(&mut self.default).as_mut()
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Box<dyn Strategy<I, O>>> {

@@ -83,10 +83,7 @@ impl StrategyConfig {
             Self::Replicate(config) => Box::new(Replicate::new(&config)),
             Self::Hedge(config) => Box::new(Hedge::new(&config)),
             Self::ApproximateBackup(config) => Box::new(ApproximateBackup::new(config)),
-            Self::Coded(config) => Box::new(Coded::new(CodedConfig {
-                hedge: None,
-                ..config
-            })),
+            Self::Coded(config) => Box::new(Coded::new(CodedConfig { hedge: None, ..config })),
             Self::CodedHedged(config) => Box::new(Coded::new(CodedConfig {
                 hedge: Some(config.hedge.unwrap_or_default()),
                 ..config

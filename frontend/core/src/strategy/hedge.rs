@@ -38,13 +38,7 @@ pub struct HedgeConfig {
 impl Default for HedgeConfig {
     fn default() -> Self {
         let HedgeBudget { share, burst } = HedgeBudget::default();
-        Self {
-            delay: HoldBackPolicy::learned(0.95),
-            max_copies: 1,
-            share,
-            burst,
-            shed_above: None,
-        }
+        Self { delay: HoldBackPolicy::learned(0.95), max_copies: 1, share, burst, shed_above: None }
     }
 }
 
@@ -60,10 +54,7 @@ pub struct HedgeBudget {
 
 impl Default for HedgeBudget {
     fn default() -> Self {
-        Self {
-            share: 0.05,
-            burst: 10.0,
-        }
+        Self { share: 0.05, burst: 10.0 }
     }
 }
 
@@ -120,10 +111,7 @@ impl<I, O> Strategy<I, O> for Hedge {
         }
         let delay = self.delay.delay();
         self.allowance.late_copy(core, query, delay);
-        if core
-            .query(query)
-            .is_some_and(|query| query.copies < self.max_copies)
-        {
+        if core.query(query).is_some_and(|query| query.copies < self.max_copies) {
             self.look_again(core, query);
         }
     }

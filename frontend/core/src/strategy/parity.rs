@@ -34,29 +34,19 @@ impl<I, O> Parity<I, O> {
     }
 
     pub(super) fn job(&self) -> Option<JobId> {
-        if let Self::InFlight { job, .. } = self {
-            Some(*job)
-        } else {
-            None
-        }
+        if let Self::InFlight { job, .. } = self { Some(*job) } else { None }
     }
 
     pub(super) fn output(&self) -> Option<&Arc<O>> {
-        if let Self::Output(output) = self {
-            Some(output)
-        } else {
-            None
-        }
+        if let Self::Output(output) = self { Some(output) } else { None }
     }
 
     /// Its input, and whether it was sent before, if `job` is what it is in flight as.
     pub(super) fn sent_as(&self, job: JobId) -> Option<(Arc<I>, bool)> {
         match self {
-            Self::InFlight {
-                job: current,
-                input,
-                retried,
-            } if *current == job => Some((Arc::clone(input), *retried)),
+            Self::InFlight { job: current, input, retried } if *current == job => {
+                Some((Arc::clone(input), *retried))
+            }
             _ => None,
         }
     }

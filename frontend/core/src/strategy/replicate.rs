@@ -28,12 +28,7 @@ pub struct ReplicateConfig {
 
 impl Default for ReplicateConfig {
     fn default() -> Self {
-        Self {
-            copies: 2,
-            share: None,
-            burst: 16.0,
-            shed_above: None,
-        }
+        Self { copies: 2, share: None, burst: 16.0, shed_above: None }
     }
 }
 

@@ -34,11 +34,7 @@ impl SettingError {
     /// A problem with the setting `field`, and its remedy.
     pub fn new(field: &str, problem: impl ToString, fix: impl Into<String>) -> Self {
         let (field, problem, fix) = (field.to_owned(), problem.to_string(), fix.into());
-        Self {
-            field,
-            problem,
-            fix,
-        }
+        Self { field, problem, fix }
     }
 }
 
@@ -141,13 +137,7 @@ impl DeployedInstances {
 }
 
 fn check_late(field: &str, policy: &HoldBackPolicy) -> Result<(), SettingError> {
-    let HoldBackPolicy::Learned {
-        percentile,
-        min,
-        max,
-        max_over_median,
-    } = policy
-    else {
+    let HoldBackPolicy::Learned { percentile, min, max, max_over_median } = policy else {
         return Ok(());
     };
     let part = |name: &str| format!("{field}.{name}");
@@ -184,10 +174,7 @@ fn ensure(
 
 /// Definition of late in a file: `fixed_ms`, or a percentile of recent latency within bounds.
 #[derive(Debug, Deserialize)]
-#[serde(
-    deny_unknown_fields,
-    expecting = "a table such as { percentile = 0.95 }"
-)]
+#[serde(deny_unknown_fields, expecting = "a table such as { percentile = 0.95 }")]
 struct Late {
     fixed_ms: Option<f64>,
     percentile: Option<f64>,
@@ -209,11 +196,7 @@ pub(super) fn late_at_97<'de, D: Deserializer<'de>>(from: D) -> Result<HoldBackP
 fn late<'de, D: Deserializer<'de>>(from: D, usual: f64) -> Result<HoldBackPolicy, D::Error> {
     let late = Late::deserialize(from)?;
     let time = |ms: Option<f64>, default| ms.map_or(Ok(default), of_millis::<D::Error>);
-    let learned = late
-        .percentile
-        .or(late.min_ms)
-        .or(late.max_ms)
-        .or(late.max_over_median);
+    let learned = late.percentile.or(late.min_ms).or(late.max_ms).or(late.max_over_median);
     if let Some(fixed) = late.fixed_ms {
         if learned.is_some() {
             let problem = "hold_back (delay): fixed_ms beside a percentile; give one or the other";
@@ -225,9 +208,7 @@ fn late<'de, D: Deserializer<'de>>(from: D, usual: f64) -> Result<HoldBackPolicy
         percentile: late.percentile.unwrap_or(usual),
         min: time(late.min_ms, HoldBackPolicy::MIN)?,
         max: time(late.max_ms, HoldBackPolicy::MAX)?,
-        max_over_median: late
-            .max_over_median
-            .unwrap_or(HoldBackPolicy::MAX_OVER_MEDIAN),
+        max_over_median: late.max_over_median.unwrap_or(HoldBackPolicy::MAX_OVER_MEDIAN),
     })
 }
 
@@ -261,18 +242,10 @@ mod tests {
     #[test]
     fn every_kind_has_defaults() {
         for kind in StrategyConfig::NAMES {
-            let k = if kind.starts_with("coded") {
-                "k = 2"
-            } else {
-                ""
-            };
+            let k = if kind.starts_with("coded") { "k = 2" } else { "" };
             let config = read(&format!("kind = \"{kind}\"\n{k}"));
             assert_eq!(config.name(), *kind);
-            assert_eq!(
-                config.check(DeployedInstances { count: Some(4) }),
-                Ok(()),
-                "{kind}"
-            );
+            assert_eq!(config.check(DeployedInstances { count: Some(4) }), Ok(()), "{kind}");
         }
     }
 
@@ -285,11 +258,7 @@ mod tests {
             ("kind = \"hedge\"\nshare = 17", "share"),
             ("kind = \"hedge\"\nshare = nan", "share"),
         ] {
-            assert_eq!(
-                read(text).check(at_four).unwrap_err().field,
-                field,
-                "{text}"
-            );
+            assert_eq!(read(text).check(at_four).unwrap_err().field, field, "{text}");
         }
     }
 
@@ -299,13 +268,7 @@ mod tests {
             panic!("a hedge");
         };
         let learned = |percentile| HoldBackPolicy::learned(percentile);
-        assert!(matches!(
-            hedge.delay,
-            HoldBackPolicy::Learned {
-                percentile: 0.95,
-                ..
-            }
-        ));
+        assert!(matches!(hedge.delay, HoldBackPolicy::Learned { percentile: 0.95, .. }));
         assert_eq!(HedgeConfig::default().delay, learned(0.95));
         let StrategyConfig::Coded(coded) = read("kind = \"coded\"\nk = 3") else {
             panic!("coded");
@@ -333,41 +296,22 @@ mod tests {
             max_kept_bytes: 67_108_864,
             hedge: None,
         };
-        assert_eq!(
-            read("kind = \"coded\"\nk = 2"),
-            StrategyConfig::Coded(config)
-        );
-        let config = ReplicateConfig {
-            copies: 2,
-            share: None,
-            burst: 16.0,
-            shed_above: None,
-        };
-        assert_eq!(
-            read("kind = \"replicate\""),
-            StrategyConfig::Replicate(config)
-        );
+        assert_eq!(read("kind = \"coded\"\nk = 2"), StrategyConfig::Coded(config));
+        let config = ReplicateConfig { copies: 2, share: None, burst: 16.0, shed_above: None };
+        assert_eq!(read("kind = \"replicate\""), StrategyConfig::Replicate(config));
     }
 
     #[test]
     fn unknown_and_contradicting_settings_are_refused() {
         for (text, named) in [
             ("kind = \"hedge\"\ncopies = 2", "unknown field `copies`"),
-            (
-                "kind = \"hedge\"\ndelay = 3",
-                "expected a table such as { percentile",
-            ),
+            ("kind = \"hedge\"\ndelay = 3", "expected a table such as { percentile"),
             ("kind = \"hedged\"", "unknown variant `hedged`"),
             ("kind = \"coded\"", "missing field `k`"),
-            (
-                "kind = \"hedge\"\ndelay = { fixed_ms = 1, min_ms = 1 }",
-                "one or the other",
-            ),
+            ("kind = \"hedge\"\ndelay = { fixed_ms = 1, min_ms = 1 }", "one or the other"),
             ("kind = \"hedge\"\ndelay = { fixed_ms = -1 }", "at least 0"),
         ] {
-            let error = toml::from_str::<StrategyConfig>(text)
-                .unwrap_err()
-                .to_string();
+            let error = toml::from_str::<StrategyConfig>(text).unwrap_err().to_string();
             assert!(error.contains(named), "{error}");
         }
     }

@@ -31,10 +31,7 @@ impl Harness {
             slots = slots.max(self.config.max_slots);
         }
         let there = self.sent.iter().filter(|sent| sent.instance == instance);
-        assert!(
-            there.count() < slots as usize,
-            "{instance:?} has no free slot"
-        );
+        assert!(there.count() < slots as usize, "{instance:?} has no free slot");
         let to_model = instance.pool == PoolId::DEPLOYED;
         if let (Some(group), true) = (input.group, to_model) {
             let coded = self.coded.as_ref();
@@ -70,10 +67,7 @@ impl Harness {
             let (share, burst) = budget(strategy);
             let allowed = share * stats.accepted as f64 + burst + 1e-9;
             let name = strategy.name();
-            assert!(
-                by_class as f64 <= allowed,
-                "CG-7: {by_class} issued by {name}"
-            );
+            assert!(by_class as f64 <= allowed, "CG-7: {by_class} issued by {name}");
             issued += by_class;
         }
         assert_eq!(issued, stats.redundant_issued);
@@ -94,9 +88,7 @@ impl Harness {
             _ => 0,
         };
         assert_eq!(different.len() + repeats, k, "a query twice in one group");
-        let mut clients = numbers
-            .iter()
-            .filter_map(|&number| self.clients.get(number));
+        let mut clients = numbers.iter().filter_map(|&number| self.clients.get(number));
         let coded = clients.all(|client| !client.plain);
         assert!(coded, "although redundancy was switched off");
         self.groups.insert(group, numbers);
@@ -158,9 +150,6 @@ impl Harness {
         let waits = |client: &Client| client.fate == Fate::Waiting && client.allow_approximate;
         let may_be_needed = defers && self.clients.iter().any(waits);
         let withdrawn = !self.is_in_flight(number);
-        assert!(
-            needed || may_be_needed || withdrawn,
-            "CG-8: it keeps its work"
-        );
+        assert!(needed || may_be_needed || withdrawn, "CG-8: it keeps its work");
     }
 }

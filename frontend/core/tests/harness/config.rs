@@ -36,35 +36,21 @@ pub fn coded_config(k: usize, r: usize) -> CodedConfig {
 
 /// A parity output has a slot for each member.
 pub fn slots_config(k: usize, r: usize) -> CodedConfig {
-    CodedConfig {
-        decoding: Decoding::Slots,
-        ..coded_config(k, r)
-    }
+    CodedConfig { decoding: Decoding::Slots, ..coded_config(k, r) }
 }
 
 /// Late queries alone form groups.
 pub fn when_late_config(k: usize, r: usize) -> CodedConfig {
-    CodedConfig {
-        send_parity: SendParity::WhenLate,
-        ..slots_config(k, r)
-    }
+    CodedConfig { send_parity: SendParity::WhenLate, ..slots_config(k, r) }
 }
 
 /// Parity queries go to the deployed model itself.
 pub fn unmodified_config(k: usize, r: usize) -> CodedConfig {
-    CodedConfig {
-        first_parity: PoolId::DEPLOYED,
-        ..coded_config(k, r)
-    }
+    CodedConfig { first_parity: PoolId::DEPLOYED, ..coded_config(k, r) }
 }
 
 pub fn replicate_config(copies: u32) -> ReplicateConfig {
-    ReplicateConfig {
-        copies,
-        share: None,
-        burst: 4.0,
-        shed_above: Some(4),
-    }
+    ReplicateConfig { copies, share: None, burst: 4.0, shed_above: Some(4) }
 }
 
 pub fn hedge_config() -> HedgeConfig {
@@ -90,13 +76,7 @@ pub fn backup_config(eager: bool) -> ApproximateBackupConfig {
 }
 
 pub fn coded_hedged_config(k: usize, r: usize) -> CodedConfig {
-    CodedConfig {
-        hedge: Some(HedgeBudget {
-            share: 0.2,
-            burst: 3.0,
-        }),
-        ..coded_config(k, r)
-    }
+    CodedConfig { hedge: Some(HedgeBudget { share: 0.2, burst: 3.0 }), ..coded_config(k, r) }
 }
 
 /// Returns the budget of a strategy: its share and burst, and those of its hedge.
@@ -109,10 +89,7 @@ pub fn budget(strategy: &StrategyConfig) -> (f64, f64) {
         StrategyConfig::Coded(config) => (config.redundant_share, config.redundant_burst),
         StrategyConfig::CodedHedged(config) => {
             let hedge = config.hedge.unwrap_or_default();
-            (
-                hedge.share + config.redundant_share,
-                hedge.burst + config.redundant_burst,
-            )
+            (hedge.share + config.redundant_share, hedge.burst + config.redundant_burst)
         }
     }
 }
@@ -125,21 +102,11 @@ pub fn coded_part(strategy: &StrategyConfig) -> Option<CodedConfig> {
 }
 
 pub fn core_config(instances: usize, slots: u32, r: usize) -> CoreConfig {
-    let deployed = PoolConfig {
-        instances,
-        slots,
-        queue: 16,
-    };
-    let parity = PoolConfig {
-        instances: 2,
-        slots,
-        queue: 4,
-    };
+    let deployed = PoolConfig { instances, slots, queue: 16 };
+    let parity = PoolConfig { instances: 2, slots, queue: 4 };
     CoreConfig {
         max_slots: 0,
-        pools: std::iter::once(deployed)
-            .chain((0..r).map(|_| parity))
-            .collect(),
+        pools: std::iter::once(deployed).chain((0..r).map(|_| parity)).collect(),
         max_queries: 64,
         max_attempts: 3,
         retry_share: 0.2,

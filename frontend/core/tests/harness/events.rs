@@ -72,12 +72,7 @@ impl Harness {
             .encode(usize::from(row.0), &queries, &mut values)
             .expect("a group that can be encoded");
         let parity = works.then(|| {
-            Arc::new(Input {
-                number: None,
-                key: inputs[0].key,
-                values,
-                group: Some(group),
-            })
+            Arc::new(Input { number: None, key: inputs[0].key, values, group: Some(group) })
         });
         self.act(|engine, now, actions| engine.encoded(now, group, row, parity, actions));
     }

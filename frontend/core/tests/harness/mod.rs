@@ -1,17 +1,8 @@
 //! A driver in virtual time for the engine: linear "models", every invariant checked at every
 //! action, and again when the harness is dropped, after everything has ended.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test file uses its own part"
-)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test harness"
-)]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test harness")]
 
 mod check;
 mod config;
@@ -212,10 +203,8 @@ impl Harness {
                 Decoding::Linear => EncoderKind::Sum,
                 Decoding::Slots => EncoderKind::Stack,
             };
-            let spec = CodeSpec {
-                decoding: coded.decoding,
-                ..CodeSpec::new(encoder, coded.k, coded.r)
-            };
+            let spec =
+                CodeSpec { decoding: coded.decoding, ..CodeSpec::new(encoder, coded.k, coded.r) };
             let encoder = build_encoder(&spec, &[1]).unwrap();
             (encoder, build_decoder(&spec, 1).unwrap())
         });
@@ -267,17 +256,9 @@ impl Harness {
         deadline: Duration,
     ) -> Result<usize, Rejected> {
         let number = self.clients.len();
-        let key = GroupKey {
-            domain: DomainId(0),
-            kind: key as u32,
-        };
+        let key = GroupKey { domain: DomainId(0), kind: key as u32 };
         let value = (number % 17) as f32 - 8.0 + key.kind as f32 * 100.0;
-        let input = Arc::new(Input {
-            number: Some(number),
-            key,
-            values: vec![value],
-            group: None,
-        });
+        let input = Arc::new(Input { number: Some(number), key, values: vec![value], group: None });
         let held = Arc::downgrade(&input);
         let deadline = self.now + deadline;
         let deployed = self.engine.core().pool(PoolId::DEPLOYED);
@@ -305,10 +286,7 @@ impl Harness {
         };
         if free {
             let first = actions.first();
-            assert!(
-                first.is_some_and(is_own),
-                "CG-3: {first:?} before its dispatch"
-            );
+            assert!(first.is_some_and(is_own), "CG-3: {first:?} before its dispatch");
         }
         self.clients.push(Client {
             id,
@@ -332,10 +310,7 @@ impl Harness {
     /// Where this client's requests to the deployed model are, in the order in which
     /// they were sent.
     pub fn places(&self, number: usize) -> Vec<u32> {
-        let sent = self
-            .sent
-            .iter()
-            .filter(|sent| sent.input.number == Some(number));
+        let sent = self.sent.iter().filter(|sent| sent.input.number == Some(number));
         let instances = sent.map(|sent| sent.instance);
         let deployed = instances.filter(|instance| instance.pool == PoolId::DEPLOYED);
         deployed.map(|instance| instance.index).collect()
@@ -371,22 +346,13 @@ impl Harness {
     fn apply(&mut self, actions: Actions) {
         for action in actions {
             match action {
-                Action::Send {
-                    job,
-                    instance,
-                    input,
-                } => {
+                Action::Send { job, instance, input } => {
                     self.check_send(instance, &input);
-                    self.sent.push(Sent {
-                        job,
-                        instance,
-                        input,
-                    });
+                    self.sent.push(Sent { job, instance, input });
                 }
                 Action::Abort { job } => {
                     let position = self.sent.iter().position(|sent| sent.job == job);
-                    self.sent
-                        .remove(position.expect("the aborted request is in flight"));
+                    self.sent.remove(position.expect("the aborted request is in flight"));
                 }
                 Action::Probe { instance } => {
                     self.down.insert(instance);
@@ -394,20 +360,10 @@ impl Harness {
                 }
                 Action::Left { instance } => self.check_left(instance),
                 Action::Encode { group, row, inputs } => self.check_encode(group, row, inputs),
-                Action::Reconstruct {
-                    query,
-                    slot,
-                    predictions,
-                    parity,
-                } => {
+                Action::Reconstruct { query, slot, predictions, parity } => {
                     let missing = predictions[usize::from(slot.0)].is_none();
                     assert!(missing, "CG-2: its prediction is in hand");
-                    self.decodes.push(PendingDecode {
-                        query,
-                        slot,
-                        predictions,
-                        parity,
-                    });
+                    self.decodes.push(PendingDecode { query, slot, predictions, parity });
                 }
                 Action::Answer { query, answer } => self.check_answer(query, &answer),
                 Action::Compare(comparison) => self.comparisons.push(comparison),

@@ -141,10 +141,7 @@ fn with_slots_the_request_of_a_member_that_gave_up_is_withdrawn() {
     let [gone, other] = harness.pair();
     harness.compute();
     harness.abandon(gone);
-    assert!(
-        !harness.is_in_flight(gone),
-        "no sibling needs its prediction"
-    );
+    assert!(!harness.is_in_flight(gone), "no sibling needs its prediction");
     harness.complete_client(other, Some(FailureKind::Refused));
     harness.complete_parity(None);
     harness.compute();
@@ -186,11 +183,7 @@ fn when_late_queries_that_are_late_together_share_one_parity_query() {
     harness.complete_client(in_time, None);
     harness.advance(HOLD_BACK);
     harness.compute();
-    assert_eq!(
-        harness.engine.stats().redundant_issued,
-        0,
-        "more may be late"
-    );
+    assert_eq!(harness.engine.stats().redundant_issued, 0, "more may be late");
     harness.advance(MS);
     harness.compute();
     assert_eq!(harness.engine.stats().redundant_issued, 1);

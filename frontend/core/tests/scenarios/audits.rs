@@ -12,10 +12,8 @@ fn groups_in_which_nothing_straggles_are_audited() {
     harness.complete_client(b, None);
     harness.compute();
     harness.complete_parity(None);
-    assert!(
-        matches!(&harness.comparisons[..], [Comparison::Audit { predictions, parity, .. }]
-            if predictions.len() == 2 && parity[0].is_some())
-    );
+    assert!(matches!(&harness.comparisons[..], [Comparison::Audit { predictions, parity, .. }]
+            if predictions.len() == 2 && parity[0].is_some()));
 }
 
 #[test]
@@ -41,9 +39,6 @@ fn audits_look_at_every_slot_about_equally_often() {
         }
         let fair = AUDITS / k;
         let is_fair = |&count: &usize| count > fair / 2 && count < fair * 3 / 2;
-        assert!(
-            audits.iter().all(is_fair),
-            "k = {k}, one in {audit_every}: {audits:?}"
-        );
+        assert!(audits.iter().all(is_fair), "k = {k}, one in {audit_every}: {audits:?}");
     }
 }

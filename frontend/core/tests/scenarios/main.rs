@@ -91,11 +91,7 @@ fn without_hold_back_groups_still_fill_with_queries() {
     harness.compute();
     // At once, as ParM does.
     harness.expect(straggler, Fate::Reconstructed);
-    assert!(
-        fillers
-            .iter()
-            .all(|filler| harness.fate(*filler) == &Fate::Exact)
-    );
+    assert!(fillers.iter().all(|filler| harness.fate(*filler) == &Fate::Exact));
     harness.complete_client(straggler, None);
 }
 
@@ -113,10 +109,7 @@ fn cg1_a_deadline_is_kept_when_nothing_answers() {
 #[test]
 fn cg1_a_deadline_already_past_is_refused() {
     let mut harness = coded(2, 1);
-    assert_eq!(
-        harness.arrive(0, true, Duration::ZERO),
-        Err(Rejected::DeadlinePassed)
-    );
+    assert_eq!(harness.arrive(0, true, Duration::ZERO), Err(Rejected::DeadlinePassed));
 }
 
 #[test]
@@ -326,10 +319,7 @@ fn late_queries_that_parity_cannot_bring_back_are_counted() {
 
 #[test]
 fn parity_query_in_line_is_given_up_once_its_group_is_answered() {
-    let config = CodedConfig {
-        audit_every: 0,
-        ..coded_config(2, 1)
-    };
+    let config = CodedConfig { audit_every: 0, ..coded_config(2, 1) };
     let mut harness = Harness::coded(8, 1, config);
     let groups = [harness.pair(), harness.pair(), harness.pair()];
     harness.compute();
@@ -393,10 +383,7 @@ fn overload_sheds_the_newest_queries_of_the_queue() {
             harness.complete_client(query, None);
         }
     }
-    let served = queries
-        .iter()
-        .take_while(|&&query| harness.fate(query) == &Fate::Exact)
-        .count();
+    let served = queries.iter().take_while(|&&query| harness.fate(query) == &Fate::Exact).count();
     assert!((1..8).contains(&served), "{served}");
     for &query in &queries[served..] {
         harness.expect(query, Fate::Failed(FailureKind::Shed));
@@ -406,18 +393,13 @@ fn overload_sheds_the_newest_queries_of_the_queue() {
 
 #[test]
 fn instance_that_answers_more_with_more_requests_gets_more_slots() {
-    let config = CoreConfig {
-        max_slots: 8,
-        ..core_config(1, 2, 0)
-    };
+    let config = CoreConfig { max_slots: 8, ..core_config(1, 2, 0) };
     let mut harness = Harness::build(config, vec![StrategyConfig::None]);
     // All that it has in 10 ms: twice as many slots, twice the rate.
     for _ in 0..400 {
         while harness.arrive(0, true, MINUTE).is_ok() {}
         harness.advance(10 * MS);
-        let sent: Vec<usize> = (harness.sent.iter())
-            .filter_map(|sent| sent.input.number)
-            .collect();
+        let sent: Vec<usize> = (harness.sent.iter()).filter_map(|sent| sent.input.number).collect();
         for query in sent {
             harness.complete_client(query, None);
         }

@@ -46,9 +46,7 @@ fn coded_hedged_hedges_who_wants_no_approximation() {
 fn each_class_has_its_own_strategy_and_its_own_books() {
     let strategies = vec![StrategyConfig::None, StrategyConfig::Hedge(hedge_config())];
     let mut harness = Harness::build(core_config(2, 2, 0), strategies);
-    let plain = harness
-        .arrive_in(ClassId::DEFAULT, 0, true, MINUTE)
-        .unwrap();
+    let plain = harness.arrive_in(ClassId::DEFAULT, 0, true, MINUTE).unwrap();
     let hedged = harness.arrive_in(ClassId(1), 0, true, MINUTE).unwrap();
     harness.advance(HOLD_BACK);
     assert_eq!(harness.places(plain).len(), 1);

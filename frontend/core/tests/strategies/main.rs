@@ -93,10 +93,7 @@ fn an_error_of_one_copy_does_not_end_the_query_while_another_runs() {
 
 #[test]
 fn a_copy_waits_for_another_instance_although_its_own_has_a_free_slot() {
-    let strategies = vec![
-        StrategyConfig::None,
-        StrategyConfig::Replicate(replicate_config(2)),
-    ];
+    let strategies = vec![StrategyConfig::None, StrategyConfig::Replicate(replicate_config(2))];
     let mut harness = Harness::build(core_config(2, 2, 0), strategies);
     let plain: Vec<usize> = (0..4).map(|_| harness.query()).collect();
     harness.complete_at(plain[0], 0, None);
@@ -171,11 +168,7 @@ fn hedge_the_budget_holds_when_everything_is_late() {
     assert_eq!((stats.redundant_issued, stats.redundant_shed), (2, 18));
     harness.advance(HOLD_BACK);
     let stats = harness.engine.stats();
-    assert_eq!(
-        (stats.redundant_issued, stats.redundant_shed),
-        (3, 18),
-        "for one of the longest"
-    );
+    assert_eq!((stats.redundant_issued, stats.redundant_shed), (3, 18), "for one of the longest");
     harness.advance(HOLD_BACK);
     assert_eq!(harness.engine.stats().redundant_issued, 3);
 }
@@ -225,10 +218,7 @@ fn backup_asked_at_arrival_answers_at_the_moment_of_lateness() {
     harness.expect(query, Fate::Backup);
     assert!(harness.is_in_flight(query), "the truth is awaited");
     harness.complete_client(query, None);
-    assert!(
-        matches!(&harness.comparisons[..], [Comparison::LateTruth { .. }]),
-        "and compared"
-    );
+    assert!(matches!(&harness.comparisons[..], [Comparison::LateTruth { .. }]), "and compared");
 }
 
 #[test]
@@ -285,11 +275,7 @@ fn backup_answers_a_lost_query_at_once() {
 
 #[test]
 fn hedge_sends_further_copies_a_delay_apart_up_to_its_limit() {
-    let config = HedgeConfig {
-        max_copies: 2,
-        burst: 4.0,
-        ..hedge_config()
-    };
+    let config = HedgeConfig { max_copies: 2, burst: 4.0, ..hedge_config() };
     let mut harness = Harness::of(4, 1, StrategyConfig::Hedge(config));
     let query = harness.query();
     let copies = [1, 2, 2].map(|_| {
@@ -305,17 +291,11 @@ fn budget_and_delay_of_a_strategy_are_shown() {
     let mut backup = backup(true);
     let budget = backup.engine.budget(ClassId::DEFAULT).unwrap();
     assert_eq!((budget.share, budget.burst, budget.left), (1.0, 4.0, 4.0));
-    assert_eq!(
-        u128::from(backup.engine.stats().hold_back_us),
-        HOLD_BACK.as_micros()
-    );
+    assert_eq!(u128::from(backup.engine.stats().hold_back_us), HOLD_BACK.as_micros());
     let mut coded_hedged = coded_hedged();
     let budget = coded_hedged.engine.budget(ClassId::DEFAULT).unwrap();
     assert_eq!((budget.share, budget.burst, budget.left), (1.2, 7.0, 7.0));
     coded_hedged.pair();
     let budget = coded_hedged.engine.budget(ClassId::DEFAULT).unwrap();
-    assert_eq!(
-        budget.left, 6.0,
-        "a parity query of two that full buckets gain nothing for"
-    );
+    assert_eq!(budget.left, 6.0, "a parity query of two that full buckets gain nothing for");
 }

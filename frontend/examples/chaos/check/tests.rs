@@ -80,10 +80,7 @@ fn broken(question: &Question, answer: &Answer) -> &'static str {
 }
 
 fn expecting(expected: Expected) -> Question {
-    Question {
-        expected,
-        ..question()
-    }
+    Question { expected, ..question() }
 }
 
 fn refusal(status: u16) -> Answer {
@@ -99,32 +96,16 @@ fn refusal(status: u16) -> Answer {
 
 #[test]
 fn what_is_as_it_must_be_is_told_by_its_kind() {
-    let of_backup = Question {
-        class: Some(CLASS_BACKUP),
-        ..question()
-    };
-    let failing = Circumstances {
-        failing: true,
-        ..QUIET
-    };
+    let of_backup = Question { class: Some(CLASS_BACKUP), ..question() };
+    let failing = Circumstances { failing: true, ..QUIET };
     let bad = expecting(Expected::BadRequest);
     let poison = expecting(Expected::Overflow);
     let usual = || question();
     for (question, answer, now, verdict) in [
         (usual(), answer(&usual(), "exact"), QUIET, Verdict::Exact),
         (usual(), answer(&usual(), "hedged"), QUIET, Verdict::Hedged),
-        (
-            usual(),
-            answer(&usual(), "reconstructed"),
-            QUIET,
-            Verdict::Reconstructed,
-        ),
-        (
-            of_backup.clone(),
-            answer(&of_backup, "backup"),
-            QUIET,
-            Verdict::Backup,
-        ),
+        (usual(), answer(&usual(), "reconstructed"), QUIET, Verdict::Reconstructed),
+        (of_backup.clone(), answer(&of_backup, "backup"), QUIET, Verdict::Backup),
         (usual(), refusal(503), QUIET, Verdict::Overloaded),
         (usual(), refusal(504), QUIET, Verdict::DeadlineExceeded),
         (usual(), refusal(502), failing, Verdict::Upstream),
@@ -141,11 +122,9 @@ fn values_of_another_query_are_seen_whatever_the_answer_calls_itself() {
     let question = question();
     let other = [9.0, 1.0, 0.0, 2.0, 3.0, 1.0, 1.0, 0.0];
     let swapped = truth(Of::Deployed, &other);
-    for (provenance, invariant) in [
-        ("exact", "CG-2"),
-        ("reconstructed", "CG-6"),
-        ("hedged", "CG-6"),
-    ] {
+    for (provenance, invariant) in
+        [("exact", "CG-2"), ("reconstructed", "CG-6"), ("hedged", "CG-6")]
+    {
         let answer = answer_with(&question, provenance, &swapped);
         assert_eq!(broken(&question, &answer), invariant, "{provenance}");
     }
@@ -162,11 +141,9 @@ fn numbers_that_are_none_other_shapes_and_the_slightest_deviation_are_seen() {
     no_number[3] = f32::NAN;
     deviating[0] = deviating[0].next_up();
     let two = [right, vec![0.0; OUTPUTS]].concat();
-    for (provenance, values, invariant) in [
-        ("reconstructed", no_number, "CG-6"),
-        ("exact", deviating, "CG-2"),
-        ("exact", two, "CG-2"),
-    ] {
+    for (provenance, values, invariant) in
+        [("reconstructed", no_number, "CG-6"), ("exact", deviating, "CG-2"), ("exact", two, "CG-2")]
+    {
         let answer = answer_with(&question, provenance, &values);
         assert_eq!(broken(&question, &answer), invariant, "{values:?}");
     }
@@ -182,11 +159,7 @@ fn approximations_only_for_those_who_take_them_and_from_strategies_that_make_the
         (Some(CLASS_BACKUP), true, "reconstructed"),
         (None, true, "backup"),
     ] {
-        let question = Question {
-            class,
-            allow_approximate,
-            ..question()
-        };
+        let question = Question { class, allow_approximate, ..question() };
         let invariant = broken(&question, &answer(&question, provenance));
         assert_eq!(invariant, "provenance", "{class:?} {provenance}");
     }
@@ -217,15 +190,9 @@ fn late(by: Duration) -> Answer {
 fn answers_that_come_too_late_or_are_given_up_too_soon_are_seen_unless_the_machine_stood_still() {
     let late = late(GRACE + Duration::from_millis(1));
     assert_eq!(broken(&question(), &late), "CG-1");
-    let stalled = Circumstances {
-        stalled: true,
-        ..QUIET
-    };
+    let stalled = Circumstances { stalled: true, ..QUIET };
     assert_eq!(judged(&question(), &late, stalled), Ok(Verdict::Exact));
-    let soon = Answer {
-        took: Duration::from_millis(300),
-        ..refusal(504)
-    };
+    let soon = Answer { took: Duration::from_millis(300), ..refusal(504) };
     assert_eq!(broken(&question(), &soon), "CG-1");
 }
 
@@ -240,10 +207,7 @@ fn answer_that_is_missing_60_ms_after_its_deadline_is_late() {
 
 #[test]
 fn delay_of_the_client_itself_is_not_charged_to_the_server() {
-    let arrived_in_time = Answer {
-        missing_at: None,
-        ..late(Duration::from_millis(200))
-    };
+    let arrived_in_time = Answer { missing_at: None, ..late(Duration::from_millis(200)) };
     let judged = |answer, ms| {
         let delay = Duration::from_millis(ms);
         judged(&question(), answer, Circumstances { delay, ..QUIET })
@@ -256,44 +220,26 @@ fn delay_of_the_client_itself_is_not_charged_to_the_server() {
 
 #[test]
 fn a_reconstruction_before_its_query_is_late_is_seen_unless_predictions_are_lost_at_once() {
-    let early = Answer {
-        took: SHORTEST_HOLD_BACK / 2,
-        ..answer(&question(), "reconstructed")
-    };
+    let early = Answer { took: SHORTEST_HOLD_BACK / 2, ..answer(&question(), "reconstructed") };
     assert_eq!(broken(&question(), &early), "CG-4");
-    let failing = Circumstances {
-        failing_at_once: true,
-        ..QUIET
-    };
+    let failing = Circumstances { failing_at_once: true, ..QUIET };
     let verdict = Ok(Verdict::Reconstructed);
     assert_eq!(judged(&question(), &early, failing), verdict);
 }
 
 #[test]
 fn errors_when_all_is_well_again_are_seen_unless_there_was_hardly_any_time() {
-    let calm = Circumstances {
-        calm: true,
-        ..QUIET
-    };
+    let calm = Circumstances { calm: true, ..QUIET };
     let judged = |question: &Question| judged(question, &refusal(503), calm);
     assert_eq!(judged(&question()), Err("recovery"));
-    let hurried = Question {
-        deadline: ENOUGH / 2,
-        ..question()
-    };
+    let hurried = Question { deadline: ENOUGH / 2, ..question() };
     assert_eq!(judged(&hurried), Ok(Verdict::Overloaded));
 }
 
 #[test]
 fn errors_must_be_those_of_the_protocol() {
-    let without_retry_after = Answer {
-        headers: Vec::new(),
-        ..refusal(503)
-    };
-    let no_object = Answer {
-        body: Bytes::from_static(b"no"),
-        ..refusal(503)
-    };
+    let without_retry_after = Answer { headers: Vec::new(), ..refusal(503) };
+    let no_object = Answer { body: Bytes::from_static(b"no"), ..refusal(503) };
     let answers = [400, 404, 500, 502].map(refusal).into_iter();
     for answer in answers.chain([without_retry_after, no_object]) {
         assert_eq!(broken(&question(), &answer), "protocol", "{answer:?}");

@@ -28,10 +28,8 @@ pub(super) fn resolve(
     let fix = "set encoder = \"sum\", \"concat\", \"stack\" or \"learned\"";
     let missing = || at.field("encoder", "missing", fix);
     let encoder = models.encoder.ok_or_else(missing)?;
-    let asked = CodeSpec {
-        decoding: config.decoding,
-        ..CodeSpec::new(encoder, config.k, config.r)
-    };
+    let asked =
+        CodeSpec { decoding: config.decoding, ..CodeSpec::new(encoder, config.k, config.r) };
     if !encoder.has_parity_models() {
         let problem = format!(
             "encoder = \"{encoder}\" asks the deployed model itself, and has no parity models"
@@ -118,15 +116,7 @@ fn resolve_parity(
     let size = (parity.slots_per_instance, parity.max_queue);
     let pool = resolve_pool(at, &parity.instances, size, parity.tls.as_ref())?;
     let label = format!("parity{row}");
-    Ok((
-        RedundantPool {
-            label,
-            entry,
-            version,
-            pool,
-        },
-        trained,
-    ))
+    Ok((RedundantPool { label, entry, version, pool }, trained))
 }
 
 fn check_trained_for(
@@ -141,16 +131,8 @@ fn check_trained_for(
     let compared = [
         ("deployed", deployed.name.clone(), code.deployed.clone()),
         ("row", row.to_string(), code.row.to_string()),
-        (
-            "encoder",
-            quoted(&asked.encoder),
-            quoted(&code.spec.encoder),
-        ),
-        (
-            "decoding",
-            quoted(&asked.decoding),
-            quoted(&code.spec.decoding),
-        ),
+        ("encoder", quoted(&asked.encoder), quoted(&code.spec.encoder)),
+        ("decoding", quoted(&asked.decoding), quoted(&code.spec.decoding)),
         ("k", asked.k.to_string(), code.spec.k.to_string()),
         ("r", asked.r.to_string(), code.spec.r.to_string()),
     ];
@@ -251,16 +233,10 @@ fn build(
         let Some(input) = deployed.inputs.get(position) else {
             continue;
         };
-        let names = parity
-            .iter()
-            .filter_map(|pool| pool.entry.inputs.get(index));
+        let names = parity.iter().filter_map(|pool| pool.entry.inputs.get(index));
         let parity_names = names.map(|input| input.name.clone()).collect();
         let encoder = build_encoder(&spec, &input.shape)?;
-        inputs.push(CodedInput {
-            position,
-            encoder,
-            parity_names,
-        });
+        inputs.push(CodedInput { position, encoder, parity_names });
     }
     let mut outputs = Vec::new();
     for position in trained.outputs {
@@ -269,11 +245,7 @@ fn build(
         };
         let decoder = build_decoder(&spec, output.sample_len())?;
         let spec = output.clone();
-        outputs.push(CodedOutput {
-            position,
-            spec,
-            decoder,
-        });
+        outputs.push(CodedOutput { position, spec, decoder });
     }
     let codes = || parity.iter().map(|pool| pool.entry.code.as_ref());
     let calibrations: Option<Vec<_>> = codes().map(|code| code?.calibration.clone()).collect();
@@ -306,9 +278,7 @@ fn resolve_learned(
         return Err(at.field("model", problem, "name a learned code"));
     };
     check_trained_for(at, &toml, deployed.entry, asked, code.row, code)?;
-    let Trained {
-        inputs, outputs, ..
-    } = covered(at, &entry, code, deployed.entry)?;
+    let Trained { inputs, outputs, .. } = covered(at, &entry, code, deployed.entry)?;
     let ([input], [output]) = (&inputs[..], &outputs[..]) else {
         let problem = format!("{} has several inputs or outputs", toml.display());
         let fix = "a learned code is for one of each: name it in [code]";
@@ -325,16 +295,8 @@ fn resolve_learned(
     let (calibrations, label) = (calibrations.collect(), networks.code().label());
     let (encoder, decoder) = networks.into_coders();
     let spec = deployed.entry.outputs.get(*output).cloned();
-    let outputs = spec.map(|spec| CodedOutput {
-        position: *output,
-        spec,
-        decoder,
-    });
-    let inputs = vec![CodedInput {
-        position: *input,
-        encoder,
-        parity_names: Vec::new(),
-    }];
+    let outputs = spec.map(|spec| CodedOutput { position: *output, spec, decoder });
+    let inputs = vec![CodedInput { position: *input, encoder, parity_names: Vec::new() }];
     let outputs = outputs.into_iter().collect();
     let mut coder = Coder::new(label, inputs, outputs, deployed.entry);
     coder.calibrations = calibrations;

@@ -47,9 +47,7 @@ impl Deployed<'_> {
     /// Instances that are listed; discovery may find any number.
     fn instances(&self) -> DeployedInstances {
         let listed = self.pool.discovery.is_none();
-        DeployedInstances {
-            count: listed.then_some(self.pool.instances.len()),
-        }
+        DeployedInstances { count: listed.then_some(self.pool.instances.len()) }
     }
 
     fn load(
@@ -77,9 +75,7 @@ pub(super) fn resolve_classes(
     at.check(others.len() <= MAX_CLASSES, "classes", problem, fix)?;
     let (mut classes, mut pools) = (Vec::new(), Vec::new());
     let default = at.inside("strategy");
-    classes.push(resolve_strategy(
-        &default, deployed, "default", strategy, &mut pools,
-    )?);
+    classes.push(resolve_strategy(&default, deployed, "default", strategy, &mut pools)?);
     for (index, Class { name, strategy }) in others.iter().enumerate() {
         let at = at.inside(&format!("classes[{index}]"));
         let is_own = !name.is_empty() && classes.iter().all(|other| other.name != *name);
@@ -131,11 +127,7 @@ fn resolve_strategy(
             pools.extend(parity);
         }
     }
-    Ok(ClassConfig {
-        name: class.to_owned(),
-        strategy,
-        code,
-    })
+    Ok(ClassConfig { name: class.to_owned(), strategy, code })
 }
 
 fn resolve_backup(
@@ -165,12 +157,7 @@ fn resolve_backup(
     let size = (models.slots_per_instance, models.max_queue);
     let pool = resolve_pool(at, instances, size, models.tls.as_ref())?;
     let label = "backup".to_owned();
-    Ok(RedundantPool {
-        label,
-        entry,
-        version,
-        pool,
-    })
+    Ok(RedundantPool { label, entry, version, pool })
 }
 
 fn resolve_pool(
@@ -179,9 +166,6 @@ fn resolve_pool(
     (slots, queue): (Option<u32>, Option<usize>),
     tls: Option<&ClientSettings>,
 ) -> Result<PoolSettings, ConfigError> {
-    let size = (
-        slots.unwrap_or(REDUNDANT_SLOTS),
-        queue.unwrap_or(REDUNDANT_QUEUE),
-    );
+    let size = (slots.unwrap_or(REDUNDANT_SLOTS), queue.unwrap_or(REDUNDANT_QUEUE));
     PoolSettings::resolve(at, instances, size, tls)
 }

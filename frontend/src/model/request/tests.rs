@@ -7,59 +7,32 @@ use serde_json::json;
 const SECOND: Duration = Duration::from_secs(1);
 
 fn options(parameters: Value) -> Result<Options, ServeError> {
-    let Value::Object(parameters) = parameters else {
-        panic!("an object")
-    };
+    let Value::Object(parameters) = parameters else { panic!("an object") };
     Options::parse(&parameters, SECOND, 10 * SECOND)
 }
 
 #[test]
 fn options_have_defaults_and_bounds() {
-    assert_eq!(
-        options(json!({})).unwrap(),
-        Options {
-            timeout: SECOND,
-            allow_approximate: true
-        }
-    );
+    assert_eq!(options(json!({})).unwrap(), Options { timeout: SECOND, allow_approximate: true });
     let asked = options(json!({"timeout": 2_500, "allow_approximate": false})).unwrap();
-    assert_eq!(
-        asked,
-        Options {
-            timeout: Duration::from_micros(2_500),
-            allow_approximate: false
-        }
-    );
-    assert_eq!(
-        options(json!({"timeout": 3_600_000_000_u64}))
-            .unwrap()
-            .timeout,
-        10 * SECOND
-    );
+    assert_eq!(asked, Options { timeout: Duration::from_micros(2_500), allow_approximate: false });
+    assert_eq!(options(json!({"timeout": 3_600_000_000_u64})).unwrap().timeout, 10 * SECOND);
 }
 
 #[test]
 fn of_a_timeout_and_a_deadline_the_earlier_counts() {
     let both = |timeout: u64, deadline: u64| {
-        options(json!({"timeout": timeout, "deadline_unix_ms": deadline}))
-            .unwrap()
-            .timeout
+        options(json!({"timeout": timeout, "deadline_unix_ms": deadline})).unwrap().timeout
     };
     let far = 4_000_000_000_000; // in 2096
     assert_eq!(both(1_000, far), Duration::from_millis(1));
-    assert_eq!(
-        options(json!({"deadline_unix_ms": far})).unwrap().timeout,
-        10 * SECOND
-    );
+    assert_eq!(options(json!({"deadline_unix_ms": far})).unwrap().timeout, 10 * SECOND);
 }
 
 #[test]
 fn a_deadline_in_the_past_is_refused() {
     for past in [json!({"timeout": 0}), json!({"deadline_unix_ms": 1_000})] {
-        assert!(matches!(
-            options(past),
-            Err(ServeError::Rejected(Rejected::DeadlinePassed))
-        ));
+        assert!(matches!(options(past), Err(ServeError::Rejected(Rejected::DeadlinePassed))));
     }
 }
 
@@ -76,11 +49,7 @@ fn parameters_of_the_wrong_type_are_refused() {
 }
 
 fn spec() -> TensorSpec {
-    TensorSpec {
-        name: "input".to_owned(),
-        datatype: Datatype::Fp32,
-        shape: vec![2, 2],
-    }
+    TensorSpec { name: "input".to_owned(), datatype: Datatype::Fp32, shape: vec![2, 2] }
 }
 
 fn check(tensors: Vec<Tensor>) -> Result<usize, String> {
@@ -94,15 +63,9 @@ fn contents_are_bounded_by_the_most_samples_of_the_model() {
         datatype,
         shape: shape.to_vec(),
     };
-    let (image, mask) = (
-        spec(Datatype::Fp32, &[3, 100, 100]),
-        spec(Datatype::Bool, &[100, 100]),
-    );
+    let (image, mask) = (spec(Datatype::Fp32, &[3, 100, 100]), spec(Datatype::Bool, &[100, 100]));
     assert_eq!(max_contents(&[image, mask], 10), 10 * (120_000 + 10_000));
-    assert_eq!(
-        max_contents(&[spec(Datatype::Fp32, &[4])], 64),
-        SMALL_CONTENTS
-    );
+    assert_eq!(max_contents(&[spec(Datatype::Fp32, &[4])], 64), SMALL_CONTENTS);
     assert_eq!(max_contents(&[spec(Datatype::Bytes, &[1])], 64), usize::MAX);
 }
 
@@ -131,25 +94,10 @@ fn inputs_must_be_the_models() {
         assert!(error.contains(expected), "{error}");
     };
     refused(vec![], "\"input\" is missing");
-    refused(
-        vec![tensor("other", &[1, 2, 2], 0.5)],
-        "\"input\" is missing",
-    );
-    refused(
-        vec![
-            tensor("input", &[1, 2, 2], 0.5),
-            tensor("input", &[1, 2, 2], 0.5),
-        ],
-        "twice",
-    );
-    refused(
-        vec![tensor("input", &[2, 2], 0.5)],
-        "expected [batch, 2, 2]",
-    );
-    refused(
-        vec![tensor("input", &[1, 4], 0.5)],
-        "expected [batch, 2, 2]",
-    );
+    refused(vec![tensor("other", &[1, 2, 2], 0.5)], "\"input\" is missing");
+    refused(vec![tensor("input", &[1, 2, 2], 0.5), tensor("input", &[1, 2, 2], 0.5)], "twice");
+    refused(vec![tensor("input", &[2, 2], 0.5)], "expected [batch, 2, 2]");
+    refused(vec![tensor("input", &[1, 4], 0.5)], "expected [batch, 2, 2]");
     refused(vec![tensor("input", &[0, 2, 2], 0.5)], "1 to 4");
     refused(vec![tensor("input", &[5, 2, 2], 0.5)], "1 to 4");
     refused(vec![tensor("input", &[1, 2, 2], f32::NAN)], "NaN");

@@ -37,9 +37,7 @@ type Refused = Arc<Mutex<Option<TlsFailure>>>;
 
 impl std::fmt::Debug for WithinTls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WithinTls")
-            .field("address", &self.address)
-            .finish_non_exhaustive()
+        f.debug_struct("WithinTls").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
@@ -47,10 +45,7 @@ impl WithinTls {
     pub(super) fn new(endpoint: Endpoint, address: SocketAddr, tls: Tls, max_bytes: usize) -> Self {
         let refused = Refused::default();
         let generation = tls.client.generation();
-        let client = client(
-            connect_lazily(&endpoint, address, &tls, &refused),
-            max_bytes,
-        );
+        let client = client(connect_lazily(&endpoint, address, &tls, &refused), max_bytes);
         Self {
             endpoint,
             address,
@@ -94,11 +89,7 @@ async fn connect(address: SocketAddr, tls: &Tls, refused: Refused) -> io::Result
     *refused.lock() = None;
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
-    let stream = tls
-        .client
-        .connector(Application::Http2)
-        .connect(tls.name.clone(), stream)
-        .await?;
+    let stream = tls.client.connector(Application::Http2).connect(tls.name.clone(), stream).await?;
     if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
         return Err(io::Error::other(TlsFailure::AnotherProtocol));
     }

@@ -50,10 +50,7 @@ async fn flood(site: &Site, changes: &'static [fn(&mut ModelInferRequest)]) {
     let by_content = [Code::InvalidArgument, Code::NotFound];
     let is_refused = |code| by_content.contains(code) || *code == Code::DeadlineExceeded;
     assert!(codes.iter().all(is_refused), "{codes:?}");
-    assert!(
-        codes.iter().any(|code| by_content.contains(code)),
-        "{codes:?}"
-    );
+    assert!(codes.iter().any(|code| by_content.contains(code)), "{codes:?}");
 }
 
 fn long() -> String {
@@ -77,10 +74,7 @@ pub async fn long_names(site: &Site) {
             |message| message.model_version = long(),
             |message| message.id = long(),
             |message| {
-                let output = InferRequestedOutput {
-                    name: long(),
-                    ..Default::default()
-                };
+                let output = InferRequestedOutput { name: long(), ..Default::default() };
                 message.outputs.push(output);
             },
             |message| drop(message.parameters.insert(long(), Default::default())),

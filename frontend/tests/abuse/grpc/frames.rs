@@ -48,9 +48,7 @@ pub async fn rapid_reset(site: &Site) {
     let stream = said_by_hand(site, b"").await;
     let hundred = |sent: u32| -> Vec<u8> {
         let streams = (0..100).map(|i| 2 * (100 * sent + i) + 1);
-        streams
-            .flat_map(|number| [open(number, 0), reset(number)].concat())
-            .collect()
+        streams.flat_map(|number| [open(number, 0), reset(number)].concat()).collect()
     };
     let (sent, frames) = flood(stream, 10_000, hundred).await;
     assert!(sent < 10_000, "a million streams were taken");

@@ -36,15 +36,7 @@ pub fn fields(path: &str) -> Vec<u8> {
     let (path, authority, content) = (literal(path), literal("x"), literal("application/grpc"));
     // POST and http are in HPACK's table, as are the names of the others.
     let start = [0x83, 0x86, 0x04];
-    [
-        &start[..],
-        &path,
-        &[0x01],
-        &authority,
-        &[0x0f, 0x10],
-        &content,
-    ]
-    .concat()
+    [&start[..], &path, &[0x01], &authority, &[0x0f, 0x10], &content].concat()
 }
 
 /// Opens a stream for a prediction.
@@ -95,8 +87,5 @@ async fn next(reading: &mut (impl tokio::io::AsyncRead + Unpin)) -> Option<Frame
     let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
     let mut payload = vec![0; length as usize];
     reading.read_exact(&mut payload).await.ok()?;
-    Some(Frame {
-        kind: head[3],
-        payload,
-    })
+    Some(Frame { kind: head[3], payload })
 }

@@ -27,10 +27,7 @@ async fn start_with(more: &str) -> (Cluster, InferenceClient<Channel>) {
     let repository = repository();
     let flags = ["--grpc-listen", "127.0.0.1:0"];
     let instances = coded_instances(repository.path(), &flags).await;
-    let at: Vec<_> = instances
-        .iter()
-        .filter_map(Instance::grpc_address)
-        .collect();
+    let at: Vec<_> = instances.iter().filter_map(Instance::grpc_address).collect();
     let text = coded_toml(repository.path(), &at[..2], &at[2..], "max_rows = 8");
     let text = with_server(&with_scheme(&text, "grpc"), GRPC) + more;
     let cluster = Cluster::of(instances, repository, &text).await;
@@ -80,11 +77,7 @@ async fn answers_with_provenance_in_the_form_of_the_question() {
     assert_eq!(answer.model_version, "1");
     let confidence = &answer.parameters["confidence"];
     assert_eq!(confidence.double_param, Some(1.0));
-    assert_eq!(
-        confidence.string_param.as_deref(),
-        Some("1.0"),
-        "as KServe's clients read it"
-    );
+    assert_eq!(confidence.string_param.as_deref(), Some("1.0"), "as KServe's clients read it");
     let response = read_response(answer).unwrap();
     assert_eq!(response.parameters["provenance"], "exact");
     assert_eq!(response.outputs[0].shape, [2, OUTPUTS]);
@@ -92,10 +85,8 @@ async fn answers_with_provenance_in_the_form_of_the_question() {
 
     let mut typed = request(&SAMPLES);
     typed.raw_input_contents.clear();
-    typed.inputs[0].contents = Some(InferTensorContents {
-        fp32_contents: SAMPLES.to_vec(),
-        ..Default::default()
-    });
+    typed.inputs[0].contents =
+        Some(InferTensorContents { fp32_contents: SAMPLES.to_vec(), ..Default::default() });
     let answer = client.model_infer(typed).await.unwrap().into_inner();
     assert!(answer.raw_output_contents.is_empty());
     let contents = answer.outputs[0].contents.as_ref().unwrap();
@@ -141,11 +132,9 @@ async fn says_what_it_serves() {
     let server = server.unwrap().into_inner();
     assert_eq!(server.name, "parapet");
     assert_eq!(server.extensions, ["binary_tensor_data"]);
-    for (name, version, is_ready) in [
-        ("linear", "", true),
-        ("linear", "2", false),
-        ("other", "", false),
-    ] {
+    for (name, version, is_ready) in
+        [("linear", "", true), ("linear", "2", false), ("other", "", false)]
+    {
         let answer = client.model_ready(ready(name, version)).await.unwrap();
         assert_eq!(answer.into_inner().ready, is_ready, "{name} {version}");
     }
@@ -183,9 +172,8 @@ async fn mistakes_and_deadlines_have_their_codes() {
         assert!(refused.message().contains(named), "{refused}");
     }
     // tonic's own channel keeps the deadline, too, and would end the request itself.
-    let http = Client::builder(TokioExecutor::new())
-        .http2_only(true)
-        .build_http::<tonic::body::Body>();
+    let http =
+        Client::builder(TokioExecutor::new()).http2_only(true).build_http::<tonic::body::Body>();
     let origin = format!("http://{}", cluster.served.grpc.unwrap());
     let mut without_a_clock = InferenceClient::with_origin(http, origin.parse().unwrap());
     let no_time = with("grpc-timeout", "0m");
@@ -209,10 +197,7 @@ async fn stream_that_stays_open_is_refused_at_once() {
     let asked = grpc.streaming(messages, path.parse().unwrap(), codec);
     let refused = asked.await.unwrap_err();
     assert_eq!(refused.code(), Code::Unimplemented);
-    assert!(
-        refused.message().contains("there are ServerLive"),
-        "{refused}"
-    );
+    assert!(refused.message().contains("there are ServerLive"), "{refused}");
 }
 
 #[tokio::test]

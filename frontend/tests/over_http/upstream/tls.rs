@@ -37,13 +37,7 @@ impl Site {
         let (issuer, ca) = authority(folder.path(), "ca");
         let flags = ["--grpc-listen", "127.0.0.1:0"];
         let instance = instance_of(folder.path(), "linear", &flags).await;
-        Self {
-            scheme,
-            folder,
-            issuer,
-            ca,
-            instance,
-        }
+        Self { scheme, folder, issuer, ca, instance }
     }
 
     fn path(&self) -> &Path {
@@ -144,11 +138,7 @@ impl Relay {
                 });
             }
         });
-        Self {
-            address,
-            config,
-            accepted,
-        }
+        Self { address, config, accepted }
     }
 
     fn change(&self, config: ServerConfig) {

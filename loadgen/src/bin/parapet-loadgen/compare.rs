@@ -96,10 +96,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
             write_strategy_csv(folder, &measured.name, &measured.records())
         });
     }
-    let bootstrap = Bootstrap {
-        seed: experiment.seed,
-        ..Bootstrap::default()
-    };
+    let bootstrap = Bootstrap { seed: experiment.seed, ..Bootstrap::default() };
     let report = analyse(&comparison, &experiment.baseline, bootstrap);
     let report = report.context("cannot analyse the comparison")?;
     let written = recorded.and(args.files.write(&report, || Some(compare_page(&report))));

@@ -11,14 +11,8 @@ use serde::Serialize;
 /// Returns true if a file can be written there, as far as can be told before.
 pub(crate) fn check_writable(path: &Path) -> anyhow::Result<()> {
     let shown = path.display();
-    ensure!(
-        folder_of(path).is_dir(),
-        "{shown}: its folder does not exist; make it first"
-    );
-    ensure!(
-        !path.is_dir(),
-        "{shown}: is a folder; give the path of a file"
-    );
+    ensure!(folder_of(path).is_dir(), "{shown}: its folder does not exist; make it first");
+    ensure!(!path.is_dir(), "{shown}: is a folder; give the path of a file");
     Ok(())
 }
 
@@ -96,10 +90,7 @@ impl ReportFiles {
 /// `200`, `timeout`, `unsent`, `pending` (sent, and the run was ended), or the kind of failure.
 pub(crate) fn write_csv(path: &Path, records: &[Record]) -> anyhow::Result<()> {
     write_file(path, |out| {
-        writeln!(
-            out,
-            "request,planned_us,sent_us,done_us,status,provenance,correct,row"
-        )?;
+        writeln!(out, "request,planned_us,sent_us,done_us,status,provenance,correct,row")?;
         let mut lines = records.iter().enumerate();
         lines.try_for_each(|(request, record)| write_line(out, request, record))
     })
@@ -120,10 +111,7 @@ fn write_line(out: &mut dyn Write, request: usize, record: &Record) -> std::io::
     let provenance = field(record.answer().map(|answer| answer.provenance));
     let (correct, row) = (field(record.correct()), field(sent.map(|_| record.row)));
     let (sent, done) = (field(sent), field(record.done_us));
-    writeln!(
-        out,
-        "{request},{planned_us},{sent},{done},{status},{provenance},{correct},{row}"
-    )
+    writeln!(out, "{request},{planned_us},{sent},{done},{status},{provenance},{correct},{row}")
 }
 
 /// Returns an error if `folder` cannot be one, as far as can be told before it is made.

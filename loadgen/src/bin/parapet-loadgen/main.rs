@@ -183,14 +183,8 @@ mod tests {
                 "the argument '--trace <TRACE>' cannot be used with: --rate <RATE> --arrivals \
                  <ARRIVALS>",
             ),
-            (
-                "",
-                "the following required arguments were not provided: --rate <RATE>",
-            ),
-            (
-                "--rate x",
-                "invalid value 'x' for '--rate <RATE>': invalid float literal",
-            ),
+            ("", "the following required arguments were not provided: --rate <RATE>"),
+            ("--rate x", "invalid value 'x' for '--rate <RATE>': invalid float literal"),
             (
                 "--rat 5",
                 "unexpected argument '--rat' found tip: a similar argument exists: '--rate'",

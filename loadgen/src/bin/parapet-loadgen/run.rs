@@ -43,12 +43,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["rate", "arrivals"])]
     trace: Option<PathBuf>,
     /// Speed of the trace, as a multiple of the recorded one
-    #[arg(
-        long,
-        default_value_t = 1.0,
-        allow_negative_numbers = true,
-        requires = "trace"
-    )]
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true, requires = "trace")]
     trace_scale: f64,
     /// Seconds to send for [default: 10, or all of the trace]
     #[arg(
@@ -143,11 +138,7 @@ async fn prepare(args: &Args) -> anyhow::Result<(Plan, AnyTransport, Settings)> 
     let (schedule, trace) = schedule(args)?;
     let rows = args.payload.load()?;
     let url: TargetUrl = args.target.parse()?;
-    let usual = if url.grpc {
-        WireEncoding::Grpc
-    } else {
-        WireEncoding::Binary
-    };
+    let usual = if url.grpc { WireEncoding::Grpc } else { WireEncoding::Binary };
     let encoding = args.encoding.unwrap_or(usual);
     let (target, metadata) = Target::find(&url, &args.model, CHECK_LIMIT).await?;
     let options = RequestOptions {

@@ -92,11 +92,7 @@ fn parse_straggle(text: &str) -> anyhow::Result<Straggling> {
         let count = values.len();
         bail!("straggle {text:?}: {count} numbers in place of 3; write it as {form}");
     };
-    Ok(Straggling {
-        probability,
-        min_ms,
-        max_ms,
-    })
+    Ok(Straggling { probability, min_ms, max_ms })
 }
 
 fn list(what: &str, text: &str, part: &str, form: &str) -> anyhow::Result<Vec<f64>> {
@@ -229,10 +225,7 @@ mod tests {
     fn short_forms_are_read() {
         let constant = ServiceTime::Constant { ms: 18.0 };
         assert_eq!(parse_service_time("constant:18").unwrap(), constant);
-        let lognormal = ServiceTime::Lognormal {
-            median_ms: 18.0,
-            sigma: 0.2,
-        };
+        let lognormal = ServiceTime::Lognormal { median_ms: 18.0, sigma: 0.2 };
         assert_eq!(parse_service_time("lognormal:18:0.2").unwrap(), lognormal);
         let straggle = parse_straggle("0.01:15:45").unwrap();
         let numbers = [straggle.probability, straggle.min_ms, straggle.max_ms];
@@ -246,16 +239,10 @@ mod tests {
             (service_time("18"), "\"\" is no number"),
             (service_time("constant:x"), "\"x\" is no number"),
             (service_time("gamma:1:2"), "not a distribution"),
-            (
-                parse_straggle("0.5:1").unwrap_err(),
-                "2 numbers in place of 3",
-            ),
+            (parse_straggle("0.5:1").unwrap_err(), "2 numbers in place of 3"),
         ] {
             let line = error.to_string();
-            assert!(
-                line.contains(named) && line.contains("write it as"),
-                "{line}"
-            );
+            assert!(line.contains(named) && line.contains("write it as"), "{line}");
         }
     }
 }

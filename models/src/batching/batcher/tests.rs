@@ -41,21 +41,11 @@ struct Setup {
 fn start(capacity: usize) -> Setup {
     let (gate, opened) = std::sync::mpsc::channel();
     let (seen, batches) = mpsc::unbounded_channel();
-    let engine = Gated {
-        gate: Mutex::new(opened),
-        batches: seen,
-    };
-    let policy = BatchPolicy {
-        max_rows: 4,
-        max_delay: Duration::ZERO,
-    };
+    let engine = Gated { gate: Mutex::new(opened), batches: seen };
+    let policy = BatchPolicy { max_rows: 4, max_delay: Duration::ZERO };
     let metrics = Metrics::new().unwrap().model("m").batch;
     let batcher = Batcher::start("m", Box::new(engine), policy, capacity, metrics).unwrap();
-    Setup {
-        batcher: Arc::new(batcher),
-        gate,
-        batches,
-    }
+    Setup { batcher: Arc::new(batcher), gate, batches }
 }
 
 impl Setup {
@@ -110,10 +100,7 @@ async fn a_request_that_fails_does_not_hurt_its_neighbours() {
     (0..4).for_each(|_| setup.gate.send(()).unwrap());
     assert_eq!(good.await.unwrap().unwrap(), [2.0]);
     let failed = bad.await.unwrap();
-    assert!(matches!(
-        failed,
-        Err(BatchError::Engine(EngineError::Run { .. }))
-    ));
+    assert!(matches!(failed, Err(BatchError::Engine(EngineError::Run { .. }))));
 }
 
 #[tokio::test]
@@ -149,10 +136,7 @@ async fn requests_hear_of_a_worker_that_dies() {
     reach_the_queue().await;
     drop(setup.gate);
     for request in [first, waiting] {
-        assert!(matches!(
-            request.await.unwrap(),
-            Err(BatchError::WorkerGone)
-        ));
+        assert!(matches!(request.await.unwrap(), Err(BatchError::WorkerGone)));
     }
     while setup.batcher.is_alive() {
         tokio::task::yield_now().await;

@@ -64,10 +64,7 @@ impl Minibatch {
             features: row.features.iter().map(place).collect(),
             label: row.label,
         });
-        Self {
-            rows: renumbered.collect(),
-            keys: features.iter().copied().map(Key::from).collect(),
-        }
+        Self { rows: renumbered.collect(), keys: features.iter().copied().map(Key::from).collect() }
     }
 
     /// The sums of the rows' gradients at `weights`, one for each key.
@@ -166,12 +163,7 @@ impl Generated {
         let mut drawn = (0..self.rows + self.held_out).map(draw_row);
         let train = drawn.by_ref().take(self.rows).map(|(row, _)| row).collect();
         let (held_out, truth) = drawn.unzip();
-        Ok(DataSet {
-            keys: KeyRange::new(0, Key::from(self.features) + 1),
-            train,
-            held_out,
-            truth,
-        })
+        Ok(DataSet { keys: KeyRange::new(0, Key::from(self.features) + 1), train, held_out, truth })
     }
 }
 

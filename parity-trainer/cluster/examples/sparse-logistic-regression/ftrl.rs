@@ -75,20 +75,14 @@ impl fmt::Display for Outcome {
 impl Training {
     /// Trains until all is learned.
     pub(crate) async fn run(self, data: Arc<DataSet>, transport: Transport) -> Result<Outcome> {
-        let weights = Array {
-            keys: data.keys,
-            shards: self.servers,
-            layout: Layout::sparse(1, self.ftrl),
-        };
+        let weights =
+            Array { keys: data.keys, shards: self.servers, layout: Layout::sparse(1, self.ftrl) };
         let workers = self.workers as u64;
         let setup = Setup {
             spares: 0,
             arrays: vec![weights],
             // Lists of keys that the other end has are sent as digests.
-            filters: ArrayFilters {
-                key_lists: true,
-                ..ArrayFilters::default()
-            },
+            filters: ArrayFilters { key_lists: true, ..ArrayFilters::default() },
             ..Setup::new(workers, self.servers, self.replicas, self.consistency)
         };
         let cluster = Cluster::start(transport, setup).await;
@@ -112,12 +106,7 @@ impl Training {
         };
         let held_out = data.held_out.iter();
         let predicted: Vec<f32> = held_out.map(|row| row.probability(weight)).collect();
-        Ok(Outcome {
-            score: Score::new(&data.held_out, &predicted),
-            seconds,
-            filtered,
-            model,
-        })
+        Ok(Outcome { score: Score::new(&data.held_out, &predicted), seconds, filtered, model })
     }
 
     pub(crate) fn batches(&self, rows: usize) -> Batches {
@@ -132,10 +121,7 @@ impl Training {
 
     /// One worker: pull the minibatch's weights, compute, push, again.
     async fn work(self, number: u64, worker: Worker, data: Arc<DataSet>) -> Result<Bytes> {
-        let filters = ArrayFilters {
-            kkt: self.kkt,
-            ..ArrayFilters::default()
-        };
+        let filters = ArrayFilters { kkt: self.kkt, ..ArrayFilters::default() };
         let mut filter = PushFilter::new(ARRAY, 1, filters);
         let batches = self.batches(data.train.len()).of(number as usize);
         let mut pushes = FuturesUnordered::new();

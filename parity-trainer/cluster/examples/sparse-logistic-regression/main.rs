@@ -61,13 +61,8 @@ fn kkt(text: &str) -> Result<KktOption, String> {
     }
 }
 
-const DATA: Generated = Generated {
-    features: 10_000_000,
-    rows: 1_000_000,
-    held_out: 50_000,
-    draws: 50,
-    seed: 1,
-};
+const DATA: Generated =
+    Generated { features: 10_000_000, rows: 1_000_000, held_out: 50_000, draws: 50, seed: 1 };
 
 const TRAINING: Training = Training {
     workers: 2,
@@ -76,12 +71,7 @@ const TRAINING: Training = Training {
     consistency: Consistency::Bsp,
     batch: 1_000,
     passes: 1,
-    ftrl: Ftrl {
-        alpha: 0.1,
-        beta: 1.0,
-        l1: 3.0,
-        l2: 0.0,
-    },
+    ftrl: Ftrl { alpha: 0.1, beta: 1.0, l1: 3.0, l2: 0.0 },
     kkt: None,
     seed: 1,
 };

@@ -69,13 +69,8 @@ const COMPUTE: Duration = Duration::from_millis(8);
 /// Rows of a minibatch.
 const BATCH: usize = 500;
 
-const DATA: Generated = Generated {
-    features: 2_000,
-    rows: 40_000,
-    held_out: 4_000,
-    draws: 50,
-    seed: 1,
-};
+const DATA: Generated =
+    Generated { features: 2_000, rows: 40_000, held_out: 4_000, draws: 50, seed: 1 };
 
 /// When which worker is slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,11 +199,8 @@ impl Experiment {
         let data = Arc::new(self.data()?);
         let target = self.target(&data);
         let (rate, decay) = (RATE, 0.0);
-        let weights = Array {
-            keys: data.keys,
-            shards: 2,
-            layout: Layout::dense(1, Sgd { rate, decay }),
-        };
+        let weights =
+            Array { keys: data.keys, shards: 2, layout: Layout::dense(1, Sgd { rate, decay }) };
         let setup = Setup {
             spares: 0,
             arrays: vec![weights],

@@ -8,27 +8,13 @@ use crate::data::{Batches, DataSet, Row};
 use crate::ftrl::Outcome;
 use crate::staleness::{Experiment, Slowdown};
 
-const FTRL: Ftrl = Ftrl {
-    l2: 0.1,
-    ..super::TRAINING.ftrl
-};
+const FTRL: Ftrl = Ftrl { l2: 0.1, ..super::TRAINING.ftrl };
 
-const TRAINING: Training = Training {
-    workers: 1,
-    batch: 100,
-    passes: 2,
-    ftrl: FTRL,
-    seed: 5,
-    ..super::TRAINING
-};
+const TRAINING: Training =
+    Training { workers: 1, batch: 100, passes: 2, ftrl: FTRL, seed: 5, ..super::TRAINING };
 
-const GENERATED: Generated = Generated {
-    features: 30_000,
-    rows: 20_000,
-    held_out: 5_000,
-    draws: 20,
-    seed: 2,
-};
+const GENERATED: Generated =
+    Generated { features: 30_000, rows: 20_000, held_out: 5_000, draws: 20, seed: 2 };
 
 async fn learn(data: &Arc<DataSet>, training: Training, transport: Transport) -> Outcome {
     training.run(Arc::clone(data), transport).await.unwrap()
@@ -41,11 +27,7 @@ fn plain(data: &DataSet) -> HashMap<u32, f64> {
     let mut state: HashMap<u32, (f64, f64)> = HashMap::new();
     let weight = |state: &HashMap<u32, (f64, f64)>, feature: u32| {
         let (z, n) = state.get(&feature).copied().unwrap_or_default();
-        if z.abs() <= l1 {
-            0.0
-        } else {
-            -(z - z.signum() * l1) / ((beta + n.sqrt()) / alpha + l2)
-        }
+        if z.abs() <= l1 { 0.0 } else { -(z - z.signum() * l1) / ((beta + n.sqrt()) / alpha + l2) }
     };
     for places in TRAINING.batches(data.train.len()).of(0) {
         let mut sums: HashMap<u32, f64> = HashMap::new();
@@ -64,19 +46,13 @@ fn plain(data: &DataSet) -> HashMap<u32, f64> {
             *n += g * g;
         }
     }
-    let weights = state
-        .keys()
-        .map(|&feature| (feature, weight(&state, feature)));
+    let weights = state.keys().map(|&feature| (feature, weight(&state, feature)));
     weights.filter(|(_, w)| *w != 0.0).collect()
 }
 
 fn score(data: &DataSet, weights: &HashMap<u32, f64>) -> Score {
     let of = |feature| weights.get(&feature).map_or(0.0, |&weight| weight as f32);
-    let predicted: Vec<f32> = data
-        .held_out
-        .iter()
-        .map(|row| row.probability(of))
-        .collect();
+    let predicted: Vec<f32> = data.held_out.iter().map(|row| row.probability(of)).collect();
     Score::new(&data.held_out, &predicted)
 }
 
@@ -89,18 +65,12 @@ async fn workers_learn_what_plain_ftrl_does() {
     for (&feature, &weight) in &expected {
         let found = found.get(&feature.into()).copied().unwrap_or_default();
         let difference = (f64::from(found) - weight).abs();
-        assert!(
-            difference < 1e-3,
-            "weight {feature} differs by {difference}"
-        );
+        assert!(difference < 1e-3, "weight {feature} differs by {difference}");
     }
     assert!(found.len().abs_diff(expected.len()) <= expected.len() / 200);
     let (plain, found) = (score(&data, &expected), outcome.score);
     let differences = [found.auc - plain.auc, found.log_loss - plain.log_loss];
-    assert!(
-        differences.iter().all(|by| by.abs() < 1e-3),
-        "{found} and {plain}"
-    );
+    assert!(differences.iter().all(|by| by.abs() < 1e-3), "{found} and {plain}");
     let best = Score::new(&data.held_out, &data.truth);
     assert!(found.auc > best.auc - 0.1, "{found} where {best} is best");
     assert!(outcome.model.len() < 3_000, "{outcome}");
@@ -128,16 +98,8 @@ async fn workers_learn_what_plain_ftrl_does() {
 async fn kkt_leaves_out_rows_and_hardly_changes_what_is_learned() {
     let data = Arc::new(GENERATED.generate().unwrap());
     let filtered = |left_out: Option<LeftOut>| {
-        let kkt = left_out.map(|left_out| Kkt {
-            threshold: 2.4,
-            scale: 2.0,
-            left_out,
-        });
-        let training = Training {
-            workers: 2,
-            kkt,
-            ..TRAINING
-        };
+        let kkt = left_out.map(|left_out| Kkt { threshold: 2.4, scale: 2.0, left_out });
+        let training = Training { workers: 2, kkt, ..TRAINING };
         learn(&data, training, Transport::memory())
     };
     let exact = filtered(None).await;
@@ -154,10 +116,7 @@ async fn kkt_leaves_out_rows_and_hardly_changes_what_is_learned() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn training_whose_updates_overflow_ends_with_an_error_under_every_model() {
-    let row = |row: u32| Row {
-        features: vec![row % 7, 100],
-        label: row % 7 < 3,
-    };
+    let row = |row: u32| Row { features: vec![row % 7, 100], label: row % 7 < 3 };
     let data = Arc::new(DataSet {
         keys: parapet_parameter_server::KeyRange::new(0, 101),
         train: (0..2_000).map(row).collect(),
@@ -169,12 +128,7 @@ async fn training_whose_updates_overflow_ends_with_an_error_under_every_model() 
             workers: 3,
             batch: 1,
             consistency,
-            ftrl: Ftrl {
-                alpha: f32::MAX,
-                beta: 0.0,
-                l1: 0.0,
-                l2: 0.0,
-            },
+            ftrl: Ftrl { alpha: f32::MAX, beta: 0.0, l1: 0.0, l2: 0.0 },
             ..TRAINING
         };
         let running = training.run(Arc::clone(&data), Transport::memory());
@@ -196,10 +150,7 @@ fn kkt_option_that_cannot_be_used_is_told_the_form() {
 #[test]
 fn area_is_the_share_of_pairs_in_the_right_order() {
     let score = |pairs: &[(f32, bool)]| {
-        let row = |&(_, label): &(f32, bool)| Row {
-            features: Vec::new(),
-            label,
-        };
+        let row = |&(_, label): &(f32, bool)| Row { features: Vec::new(), label };
         let rows: Vec<Row> = pairs.iter().map(row).collect();
         Score::new(&rows, &Vec::from_iter(pairs.iter().map(|&(p, _)| p)))
     };
@@ -214,13 +165,7 @@ fn area_is_the_share_of_pairs_in_the_right_order() {
 
 #[test]
 fn every_pass_deals_out_every_row_once() {
-    let batches = Batches {
-        rows: 23,
-        batch: 4,
-        workers: 4,
-        passes: 2,
-        seed: 7,
-    };
+    let batches = Batches { rows: 23, batch: 4, workers: 4, passes: 2, seed: 7 };
     let all: Vec<Vec<Vec<usize>>> = (0..4).map(|worker| batches.of(worker).collect()).collect();
     assert!(all.iter().all(|batches| batches.len() == 4), "{all:?}");
     for pass in 0..2 {
@@ -236,18 +181,10 @@ fn every_pass_deals_out_every_row_once() {
 
 #[test]
 fn generated_set_is_the_same_for_the_same_seed_and_its_truth_fits_its_labels() {
-    let settings = Generated {
-        features: 5_000,
-        rows: 200,
-        held_out: 2_000,
-        ..GENERATED
-    };
+    let settings = Generated { features: 5_000, rows: 200, held_out: 2_000, ..GENERATED };
     let [set, again] = [(); 2].map(|()| settings.generate().unwrap());
     assert_eq!((&set.train, &set.held_out), (&again.train, &again.held_out));
-    let other = Generated {
-        seed: 4,
-        ..settings
-    };
+    let other = Generated { seed: 4, ..settings };
     assert_ne!(set.train, other.generate().unwrap().train);
     let lengths = (set.train.len(), set.held_out.len(), set.keys.len());
     assert_eq!(lengths, (200, 2_000, 5_001));
@@ -268,10 +205,7 @@ const EXPERIMENT: Experiment = Experiment {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bulk_synchronous_workers_reach_the_loss_after_its_clocks() {
     let set = EXPERIMENT.data().unwrap();
-    let with = |clocks| Experiment {
-        clocks,
-        ..EXPERIMENT
-    };
+    let with = |clocks| Experiment { clocks, ..EXPERIMENT };
     let targets = [12, 6, 0].map(|clocks| with(clocks).target(&set));
     assert!(targets.is_sorted_by(|a, b| a < b), "{targets:?}");
     let measured = EXPERIMENT.race().await.unwrap();
@@ -283,20 +217,14 @@ async fn bulk_synchronous_workers_reach_the_loss_after_its_clocks() {
     assert!(in_time || measured.late > 0.0, "{measured:?}");
     let least = 0.008 * (measured.minibatches / 4).saturating_sub(2) as f64;
     assert!(measured.seconds.unwrap() >= least, "{measured:?}");
-    let hopeless = Experiment {
-        patience: Duration::from_millis(50),
-        ..with(100)
-    };
+    let hopeless = Experiment { patience: Duration::from_millis(50), ..with(100) };
     assert_eq!(hopeless.race().await.unwrap().seconds, None);
 }
 
 #[test]
 fn slow_worker_computes_longer_for_as_long_as_it_is_slow() {
     let ms = Duration::from_millis;
-    let with = |slowdown: &str| Experiment {
-        slowdown: slowdown.parse().unwrap(),
-        ..EXPERIMENT
-    };
+    let with = |slowdown: &str| Experiment { slowdown: slowdown.parse().unwrap(), ..EXPERIMENT };
     for (slowdown, worker, end) in [("always", 0, 132), ("always", 1, 108), ("never", 0, 108)] {
         assert_eq!(with(slowdown).end(worker, ms(100), ms(8)), ms(end));
     }
@@ -309,20 +237,13 @@ fn slow_worker_computes_longer_for_as_long_as_it_is_slow() {
         assert_eq!(slow.len(), 1, "{slow:?}");
         times[slow[0]] += 1;
     }
-    assert!(
-        times.iter().all(|times| (70..130).contains(times)),
-        "{times:?}"
-    );
+    assert!(times.iter().all(|times| (70..130).contains(times)), "{times:?}");
     // One that computes without a pause does 1/4 of the work in the turns in which it is slow.
     let mut end = Duration::ZERO;
     (0..100).for_each(|_| end = turns.end(2, end, ms(8)));
     let work = |turn: u64| {
         let length = end.saturating_sub(ms(turn * 100)).min(ms(100));
-        let factor = if turns.is_slow(2, ms(turn * 100)).0 {
-            4.0
-        } else {
-            1.0
-        };
+        let factor = if turns.is_slow(2, ms(turn * 100)).0 { 4.0 } else { 1.0 };
         length.as_secs_f64() * 1e3 / factor
     };
     let done: f64 = (0..1_000).map(work).sum();

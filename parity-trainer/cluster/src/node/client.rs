@@ -48,12 +48,7 @@ pub struct TaskSpec {
 
 impl TaskSpec {
     pub const fn new(array: ArrayId, range: KeyRange, clock: Clock) -> Self {
-        Self {
-            array,
-            range,
-            clock,
-            keys: Keys::All,
-        }
+        Self { array, range, clock, keys: Keys::All }
     }
 
     #[must_use]
@@ -113,11 +108,7 @@ impl Worker {
             actions: Vec::new(),
         };
         tokio::spawn(node.run());
-        Self {
-            commands: sender,
-            arrays: arrays.into(),
-            max_frame,
-        }
+        Self { commands: sender, arrays: arrays.into(), max_frame }
     }
 
     /// Adds gradients: `keys x width` numbers. Waits for room, not for the push: the result is done
@@ -154,13 +145,8 @@ impl Worker {
         if bytes > limit {
             return Err(TaskError::TooLong { bytes, limit });
         }
-        let task = Task {
-            work,
-            array: spec.array,
-            range: spec.range,
-            keys: spec.keys,
-            clock: spec.clock,
-        };
+        let task =
+            Task { work, array: spec.array, range: spec.range, keys: spec.keys, clock: spec.clock };
         let (answer, receiver) = oneshot::channel();
         let sent = self.commands.send((task, answer)).await;
         sent.map_err(|_| TaskError::Stopped)?;

@@ -87,11 +87,7 @@ impl Connections {
         let (sender, inbox) = mpsc::channel(INBOX);
         let gate = watch::Sender::new(false);
         let local = Local {
-            hello: Hello {
-                peer: own,
-                cluster: config.cluster,
-                max_frame: bounds.max_frame,
-            },
+            hello: Hello { peer: own, cluster: config.cluster, max_frame: bounds.max_frame },
             queue: bounds.queue,
             pooled: bounds.pooled,
             handshake: timing.silence(),
@@ -180,8 +176,7 @@ impl Connections {
         // Of two servers, the one of the lower number connects.
         let dials = |node: NodeId| matches!(own, Peer::Worker(_)) || own < Peer::Server(node);
         let wanted = &self.addresses;
-        self.dialers
-            .retain(|node, (address, _)| wanted.get(node) == Some(address));
+        self.dialers.retain(|node, (address, _)| wanted.get(node) == Some(address));
         let is_gone = |peer: &Peer| match peer {
             Peer::Server(node) => dials(*node) && !wanted.contains_key(node),
             Peer::Worker(_) => false,
@@ -208,12 +203,7 @@ impl Connections {
     /// the result is returned.
     pub(super) fn take(&mut self, inbound: Inbound) -> Option<Happened> {
         match inbound {
-            Inbound::Connected {
-                id,
-                peer,
-                sender,
-                interest,
-            } => {
+            Inbound::Connected { id, peer, sender, interest } => {
                 let limits = LinkLimits {
                     bytes: usize::try_from(self.shared.local.hello.max_frame).unwrap_or(usize::MAX),
                     ..LinkLimits::default()
@@ -233,9 +223,7 @@ impl Connections {
                 self.counters.connected += 1;
                 Some(self.up(peer))
             }
-            Inbound::Frame {
-                id, frame, bytes, ..
-            } => {
+            Inbound::Frame { id, frame, bytes, .. } => {
                 let live = self.live.get_mut(&id)?;
                 let must_wait = live.sender.is_long() || !live.parked.is_empty();
                 if matches!(live.peer, Peer::Worker(_)) && must_wait {
@@ -344,8 +332,7 @@ impl Connections {
     /// Lets workers wait while a server's queue is long.
     pub(super) fn update_gate(&self) {
         let is_closed = self.long_server().is_some();
-        self.gate
-            .send_if_modified(|closed| std::mem::replace(closed, is_closed) != is_closed);
+        self.gate.send_if_modified(|closed| std::mem::replace(closed, is_closed) != is_closed);
     }
 
     /// Bytes that each connected server's queue takes until it is long.

@@ -48,10 +48,7 @@ impl Membership {
     /// Returns the end for a node whose word does not count: one that other processes may be, too.
     /// Each of them ends the others' connections, which says nothing about the servers.
     pub fn silent(view: watch::Receiver<Arc<View>>) -> Self {
-        Self {
-            view,
-            reporter: Weak::<registry::Membership>::new(),
-        }
+        Self { view, reporter: Weak::<registry::Membership>::new() }
     }
 
     /// Tells of a connection to a server that is there again, or was lost. The registry hears of

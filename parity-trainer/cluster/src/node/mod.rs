@@ -48,11 +48,7 @@ pub struct NodeConfig {
 
 impl NodeConfig {
     pub fn new(cluster: &str, transport: Transport) -> Self {
-        Self {
-            cluster: cluster.to_owned(),
-            transport,
-            ..Self::default()
-        }
+        Self { cluster: cluster.to_owned(), transport, ..Self::default() }
     }
 }
 
@@ -71,12 +67,7 @@ pub struct Bounds {
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self {
-            max_frame: 256 << 20,
-            queue: 16 << 20,
-            inbox: 64 << 20,
-            pooled: 32 << 20,
-        }
+        Self { max_frame: 256 << 20, queue: 16 << 20, inbox: 64 << 20, pooled: 32 << 20 }
     }
 }
 
@@ -101,9 +92,7 @@ pub struct Timing {
 
 impl Default for Timing {
     fn default() -> Self {
-        Self {
-            heartbeat: Duration::from_millis(100),
-        }
+        Self { heartbeat: Duration::from_millis(100) }
     }
 }
 

@@ -84,11 +84,9 @@ mod tests {
 
     #[test]
     fn address_reads_back_and_a_wrong_one_is_told_the_form() {
-        for text in [
-            "parapet://10.0.0.5:7070",
-            "etcd://a:2379,b:2379/mnist",
-            "etcd://[::1]:1/default",
-        ] {
+        for text in
+            ["parapet://10.0.0.5:7070", "etcd://a:2379,b:2379/mnist", "etcd://[::1]:1/default"]
+        {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
         let default: Address = "etcd://[::1]:2379".parse().unwrap();

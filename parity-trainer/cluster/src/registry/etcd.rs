@@ -194,10 +194,7 @@ impl Store for EtcdStore {
     }
 
     fn follow(&self) -> mpsc::Receiver<Batch> {
-        keep_following(Watch {
-            store: self.clone(),
-            seen: 0,
-        })
+        keep_following(Watch { store: self.clone(), seen: 0 })
     }
 }
 

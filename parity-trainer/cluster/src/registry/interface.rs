@@ -57,11 +57,7 @@ impl Registry {
                 });
             }
         });
-        Ok(Self {
-            store,
-            view,
-            _following: Arc::new(AbortOnDropHandle::new(following)),
-        })
+        Ok(Self { store, view, _following: Arc::new(AbortOnDropHandle::new(following)) })
     }
 
     /// All that is known. The newest value only: a slow reader misses what was in between.
@@ -177,11 +173,8 @@ impl Registry {
         routing: &Routing,
         hand_overs: &[HandOver],
     ) -> Result<Revision> {
-        let table = Table {
-            routing: routing.clone(),
-            hand_overs: hand_overs.to_vec(),
-            revision: base,
-        };
+        let table =
+            Table { routing: routing.clone(), hand_overs: hand_overs.to_vec(), revision: base };
         let value = documents::write("the routing table", &table)?;
         let transaction = Transaction::default().when(LEADER, term.0);
         let transaction = transaction.when(TABLE, base).put(TABLE, value, None);

@@ -241,10 +241,7 @@ mod tests {
         assert_eq!(until(680, &changed), Some(1_280));
         assert_eq!(until(700, &led_by_coordinator(&[1], &[(1, 2)])), None);
         assert_eq!(until(800, &same), Some(1_400));
-        let away = View {
-            reachable: false,
-            ..same
-        };
+        let away = View { reachable: false, ..same };
         assert_eq!(until(900, &away), None);
     }
 
@@ -252,34 +249,10 @@ mod tests {
     fn leader_is_overdue_only_with_a_suspicion_that_must_be_believed() {
         let cases: [(Member, &[u64], Suspicions, bool, &str); 6] = [
             (server(1), &[1, 2], &[(1, 2)], true, "it must be believed"),
-            (
-                server(3),
-                &[1, 2],
-                &[(1, 2)],
-                false,
-                "the suspicion is another's",
-            ),
-            (
-                Member::Coordinator(4),
-                &[1, 2],
-                &[(1, 2)],
-                false,
-                "it is no server",
-            ),
-            (
-                server(1),
-                &[1, 2],
-                &[(1, 2), (2, 1)],
-                false,
-                "it is suspected, too",
-            ),
-            (
-                server(1),
-                &[2],
-                &[(1, 2)],
-                false,
-                "none could take the dead one's place",
-            ),
+            (server(3), &[1, 2], &[(1, 2)], false, "the suspicion is another's"),
+            (Member::Coordinator(4), &[1, 2], &[(1, 2)], false, "it is no server"),
+            (server(1), &[1, 2], &[(1, 2), (2, 1)], false, "it is suspected, too"),
+            (server(1), &[2], &[(1, 2)], false, "none could take the dead one's place"),
             (server(1), &[1, 3], &[(1, 2)], false, "it has left already"),
         ];
         for (own, chain, suspicions, expected, reason) in cases {
@@ -298,11 +271,7 @@ mod tests {
         ];
         for (suspicions, expected) in cases {
             let view = view(server(2), &[1, 2], suspicions);
-            assert_eq!(
-                LeaderSuspicion::of(&view, server(1)),
-                expected,
-                "{suspicions:?}"
-            );
+            assert_eq!(LeaderSuspicion::of(&view, server(1)), expected, "{suspicions:?}");
         }
     }
 }

@@ -122,11 +122,7 @@ impl Store for MemoryStore {
         inner.revision += 1;
         let modified = Revision(inner.revision);
         for put in transaction.puts {
-            let entry = Entry {
-                key: put.key.clone(),
-                value: put.value,
-                modified,
-            };
+            let entry = Entry { key: put.key.clone(), value: put.value, modified };
             inner.entries.insert(put.key, (entry, put.lease));
         }
         for key in transaction.deletes {

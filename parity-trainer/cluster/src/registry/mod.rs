@@ -58,11 +58,7 @@ pub enum RegistryError {
     )]
     Address(String),
     #[error("{what} has {bytes} bytes, {limit} are allowed: cut the arrays into fewer shards")]
-    TooLarge {
-        what: &'static str,
-        bytes: usize,
-        limit: usize,
-    },
+    TooLarge { what: &'static str, bytes: usize, limit: usize },
     #[error("{0} was changed by others again and again meanwhile: try again")]
     Contended(&'static str),
     #[error(
@@ -87,10 +83,7 @@ pub enum RegistryError {
 
 impl RegistryError {
     pub const fn is_retryable(&self) -> bool {
-        matches!(
-            self,
-            Self::Unreachable { .. } | Self::Contended(_) | Self::Conflict
-        )
+        matches!(self, Self::Unreachable { .. } | Self::Contended(_) | Self::Conflict)
     }
 
     pub(crate) fn malformed(key: &str, cause: impl ToString) -> Self {

@@ -89,10 +89,9 @@ impl ServedStore {
 
     fn unwrap<T>(&self, answer: Result<T, Failure>) -> Result<T> {
         answer.map_err(|failure| match failure {
-            Failure::Refused(cause) => RegistryError::Refused {
-                endpoints: self.endpoint.to_string(),
-                cause,
-            },
+            Failure::Refused(cause) => {
+                RegistryError::Refused { endpoints: self.endpoint.to_string(), cause }
+            }
             Failure::Away(cause) => self.unreachable(cause),
         })
     }

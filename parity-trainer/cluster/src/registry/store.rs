@@ -196,10 +196,7 @@ mod tests {
             if self.attempts == self.last {
                 std::future::pending::<()>().await;
             }
-            Err(RegistryError::Refused {
-                endpoints: "a:1".into(),
-                cause: "it was cut".into(),
-            })
+            Err(RegistryError::Refused { endpoints: "a:1".into(), cause: "it was cut".into() })
         }
     }
 
@@ -210,11 +207,7 @@ mod tests {
     fn start(last: u64) -> (mpsc::Receiver<Batch>, mpsc::Receiver<()>) {
         let (_alive, ended) = mpsc::channel(1);
         let attempts = 0;
-        let script = Script {
-            attempts,
-            last,
-            _alive,
-        };
+        let script = Script { attempts, last, _alive };
         (keep_following(script), ended)
     }
 

@@ -106,10 +106,7 @@ impl Workers {
 
     pub(crate) fn read(entry: &Entry) -> Result<Self> {
         let workers = documents::read(entry)?;
-        Ok(Self {
-            revision: entry.modified,
-            ..workers
-        })
+        Ok(Self { revision: entry.modified, ..workers })
     }
 }
 

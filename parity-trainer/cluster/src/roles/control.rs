@@ -161,9 +161,7 @@ fn first_piece(server: &Server, array: ArrayId, range: KeyRange) -> Option<(Piec
     let layout = view.store.layout();
     let row = layout.width * (1 + layout.rule.slots());
     let rows = view.store.extract(held, (PIECE / row.max(1)).max(1));
-    let piece = Piece {
-        range: rows.range,
-        finished: view.clocks.finished(rows.range).unwrap_or_default(),
-    };
+    let piece =
+        Piece { range: rows.range, finished: view.clocks.finished(rows.range).unwrap_or_default() };
     Some((piece, rows.state.as_bytes().to_vec()))
 }

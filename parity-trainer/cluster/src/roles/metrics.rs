@@ -76,9 +76,8 @@ impl Found {
             let is_head = route.is_some_and(|route| route.head() == Some(node));
             let workers = shard.clocks.workers();
             let clocks = workers.filter_map(|worker| shard.clocks.lowest_of(worker, range));
-            let (low, high) = clocks.fold((u64::MAX, 0), |(low, high), clock| {
-                (low.min(clock.0), high.max(clock.0))
-            });
+            let (low, high) = clocks
+                .fold((u64::MAX, 0), |(low, high), clock| (low.min(clock.0), high.max(clock.0)));
             let held = arrays.entry(array).or_default();
             let apart = held.entry(APART).or_default();
             *apart = high.saturating_sub(low).max(*apart);
@@ -93,11 +92,7 @@ impl Found {
                 *held.entry(gauge).or_default() += amount;
             }
         }
-        Self {
-            node,
-            counters,
-            arrays,
-        }
+        Self { node, counters, arrays }
     }
 
     /// Prometheus' text, by a new recorder, so that an array which is gone is gone here, too.
@@ -155,10 +150,7 @@ impl Found {
 pub(super) async fn serve(listener: TcpListener, handle: ServerHandle, registry: Registry) {
     let scrape = move || scrape(handle.clone(), registry.clone());
     let app = Router::new().route("/metrics", get(scrape));
-    let limits = Limits {
-        max_connections: MAX_CONNECTIONS,
-        ..Limits::default()
-    };
+    let limits = Limits { max_connections: MAX_CONNECTIONS, ..Limits::default() };
     let forever = std::future::pending();
     let server = parapet_net::server::Server::new(app, limits);
     server.run(listener, forever, Duration::ZERO).await;
@@ -202,15 +194,9 @@ mod tests {
         };
         let gauges = [SHARDS, HEADS, STOPPED, ROWS, MEMORY, LOG, APART];
         let held = gauges.into_iter().zip(1..).collect();
-        let found = Found {
-            node: NodeId(4),
-            counters,
-            arrays: [(ArrayId(9), held)].into(),
-        };
+        let found = Found { node: NodeId(4), counters, arrays: [(ArrayId(9), held)].into() };
         let text = found.render(&View::default());
-        let samples = text
-            .lines()
-            .filter(|line| !line.starts_with('#') && !line.is_empty());
+        let samples = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
         let mut lines: Vec<String> = samples
             .filter_map(|line| line.strip_prefix("parapet_parameter_server_"))
             .map(|line| line.replace('"', ""))

@@ -39,21 +39,13 @@ pub enum ClusterError {
     #[error("the training is over: its leader has ended it or began another")]
     Ended,
     #[error("the parameter servers refuse {what} of step {step}: {cause}")]
-    Task {
-        what: &'static str,
-        step: u64,
-        cause: String,
-    },
+    Task { what: &'static str, step: u64, cause: String },
     #[error(
         "some parameters are those after step {step}, others those after step {newest}, for \
             {waited:?}: a process died while it handed in a gradient; take part again, so that \
             others compute it"
     )]
-    Apart {
-        step: u64,
-        newest: u64,
-        waited: Duration,
-    },
+    Apart { step: u64, newest: u64, waited: Duration },
     #[error("the process cannot be set up ({0}): raise its limits")]
     Runtime(std::io::Error),
     /// Anything that no caller tells apart.

@@ -100,11 +100,7 @@ impl ServerRole {
             metrics_address = Some(address);
             tasks.spawn(metrics::serve(listener, node.handle(), registry.clone()));
         }
-        let info = ServerInfo {
-            address,
-            control: settings.reached_at(&asked_at),
-            weight: 1,
-        };
+        let info = ServerInfo { address, control: settings.reached_at(&asked_at), weight: 1 };
         membership.update(&info)?;
         let own = Arc::clone(&membership);
         tasks.spawn(async move {
@@ -113,15 +109,7 @@ impl ServerRole {
             }
         });
         tracing::info!(server = %id, address = info.address, "joined");
-        Ok(Self {
-            id,
-            node,
-            membership,
-            info,
-            leave: settings.leave,
-            metrics_address,
-            tasks,
-        })
+        Ok(Self { id, node, membership, info, leave: settings.leave, metrics_address, tasks })
     }
 
     pub const fn id(&self) -> NodeId {

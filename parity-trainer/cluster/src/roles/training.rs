@@ -152,10 +152,7 @@ mod tests {
     fn job() -> Job {
         let (momentum, weight_decay) = (0.9, 0.0);
         let rule = OptimiserConfig {
-            optimiser: OptimiserSpec::Sgd {
-                momentum,
-                weight_decay,
-            },
+            optimiser: OptimiserSpec::Sgd { momentum, weight_decay },
             learning_rate: 0.1,
             schedule: Schedule::Constant,
             steps: 5,
@@ -166,12 +163,7 @@ mod tests {
             length: 3 * ROW + 1,
             executors: vec![20, 21, 22, 23, 24],
             driver: 9,
-            training: TrainingRule {
-                rule,
-                done: 2,
-                measured_from: None,
-                updates: NonZeroU64::MIN,
-            },
+            training: TrainingRule { rule, done: 2, measured_from: None, updates: NonZeroU64::MIN },
             consistency: Consistency::Ssp(2),
             filters: "lz4".parse().unwrap(),
             task: "learn\nthis".into(),
@@ -189,10 +181,7 @@ mod tests {
 
     #[test]
     fn executors_are_dealt_out_to_all_hosts_the_driver_first() {
-        let mut view = View {
-            present_workers: [4, 9].map(WorkerId).into(),
-            ..View::default()
-        };
+        let mut view = View { present_workers: [4, 9].map(WorkerId).into(), ..View::default() };
         let job = job();
         let of = |host, view: &View| Vec::from_iter(job.executors_of(WorkerId(host), view));
         assert_eq!((of(9, &view), of(4, &view)), (vec![0, 2, 4], vec![1, 3]));

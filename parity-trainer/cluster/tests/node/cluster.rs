@@ -26,10 +26,7 @@ async fn count(worker: &Worker, clocks: std::ops::RangeInclusive<u64>, workers: 
         let values = soon(pull).await.unwrap().values;
         assert_eq!(values.len(), KEYS as usize * WIDTH);
         let expected = workers * clock as f32..=workers * clock as f32 + ahead;
-        assert!(
-            values.iter().all(|v| expected.contains(v)),
-            "clock {clock}: {values:?}"
-        );
+        assert!(values.iter().all(|v| expected.contains(v)), "clock {clock}: {values:?}");
         soon(push).await.unwrap();
     }
 }
@@ -38,15 +35,8 @@ async fn two_workers_add_up(transport: Transport, servers: u64, consistency: Con
     let cluster = Cluster::start(transport, Setup::new(2, servers, 2, consistency)).await;
     let (one, other) = (cluster.worker(0), cluster.worker(1));
     // SSP answers with all of a clock, and may have begun the next one.
-    let ahead = if consistency == Consistency::Bsp {
-        0.0
-    } else {
-        1.0
-    };
-    tokio::join!(
-        count(&one, 1..=20, 2.0, ahead),
-        count(&other, 1..=20, 2.0, ahead)
-    );
+    let ahead = if consistency == Consistency::Bsp { 0.0 } else { 1.0 };
+    tokio::join!(count(&one, 1..=20, 2.0, ahead), count(&other, 1..=20, 2.0, ahead));
 }
 
 #[tokio::test]
@@ -77,11 +67,7 @@ async fn many_large_pushes_at_once_wait_for_room() {
     for push in pending {
         soon(push).await.unwrap();
     }
-    assert!(
-        since.elapsed() < Duration::from_secs(1),
-        "{:?}",
-        since.elapsed()
-    );
+    assert!(since.elapsed() < Duration::from_secs(1), "{:?}", since.elapsed());
 }
 
 /// Pushes clock after clock while servers fail; every acknowledged push is there in the end, once.
@@ -101,15 +87,9 @@ async fn survives(fail: impl FnOnce(&Cluster), within: Duration) {
     cluster.acknowledged(20).await;
     fail(&cluster);
     let (worker, longest) = soon(pushing).await.unwrap();
-    let values = soon(worker.pull(spec(0)).await.unwrap())
-        .await
-        .unwrap()
-        .values;
+    let values = soon(worker.pull(spec(0)).await.unwrap()).await.unwrap().values;
     assert!(values.iter().all(|&v| v == 300.0), "{values:?}");
-    assert!(
-        cluster.chains_are(&[NodeId(1)]),
-        "the successor is promoted"
-    );
+    assert!(cluster.chains_are(&[NodeId(1)]), "the successor is promoted");
     assert!(longest < within, "a push took {longest:?}");
 }
 
@@ -159,10 +139,7 @@ async fn tasks_that_cannot_succeed_say_so() {
     assert!(matches!(too_long, Err(TaskError::TooLong { .. })));
     let unknown = TaskSpec::new(ArrayId(9), KeyRange::new(0, 1), Clock(1));
     let unknown = soon(worker.pull(unknown).await.unwrap()).await;
-    assert!(matches!(
-        unknown,
-        Err(TaskError::Submit(SubmitError::UnknownArray(_)))
-    ));
+    assert!(matches!(unknown, Err(TaskError::Submit(SubmitError::UnknownArray(_)))));
 }
 
 #[tokio::test]
@@ -171,9 +148,7 @@ async fn nonsense_at_a_servers_socket_does_not_disturb_it() {
     let worker = cluster.worker(0);
     count(&worker, 1..=2, 1.0, 0.0).await;
     for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 200], &[0xff; 5]] {
-        let mut raw = tokio::net::TcpStream::connect(cluster.address(0))
-            .await
-            .unwrap();
+        let mut raw = tokio::net::TcpStream::connect(cluster.address(0)).await.unwrap();
         raw.write_all(bytes).await.unwrap();
     }
     count(&worker, 3..=5, 1.0, 0.0).await;
@@ -182,11 +157,7 @@ async fn nonsense_at_a_servers_socket_does_not_disturb_it() {
 #[tokio::test]
 async fn rows_named_by_keys_travel_through_filters() {
     let setup = Setup {
-        filters: ArrayFilters {
-            key_lists: true,
-            lz4: true,
-            ..ArrayFilters::default()
-        },
+        filters: ArrayFilters { key_lists: true, lz4: true, ..ArrayFilters::default() },
         ..Setup::new(1, 2, 1, Consistency::Eventual)
     };
     let cluster = Cluster::start(Tcp, setup).await;
@@ -196,9 +167,7 @@ async fn rows_named_by_keys_travel_through_filters() {
     for clock in 1..=3 {
         let named = spec(clock).keys(Keys::List(keys.clone().into()));
         let values = Values::from(vec![1.0; count]);
-        soon(worker.push(named.clone(), values).await.unwrap())
-            .await
-            .unwrap();
+        soon(worker.push(named.clone(), values).await.unwrap()).await.unwrap();
         let pulled = soon(worker.pull(named).await.unwrap()).await.unwrap();
         assert_eq!(*pulled.values, vec![clock as f32; count]);
     }
@@ -210,11 +179,7 @@ async fn rows_named_by_keys_travel_through_filters() {
 #[tokio::test]
 async fn large_answers_wait_for_their_receiver() {
     let setup = Setup {
-        bounds: Bounds {
-            queue: 64 * 1024,
-            inbox: 64 * 1024,
-            ..Bounds::default()
-        },
+        bounds: Bounds { queue: 64 * 1024, inbox: 64 * 1024, ..Bounds::default() },
         ..Setup::new(1, 1, 1, Consistency::Eventual)
     };
     let cluster = Cluster::start(Tcp, setup).await;

@@ -6,33 +6,17 @@ use parapet_parameter_server::{NodeId, Peer, WorkerId};
 use crate::wire::MAX_FRAME;
 
 pub(crate) fn hello(peer: Peer) -> Hello {
-    Hello {
-        peer,
-        cluster: "test".into(),
-        max_frame: MAX_FRAME,
-    }
+    Hello { peer, cluster: "test".into(), max_frame: MAX_FRAME }
 }
 
 #[test]
 fn handshake_survives() {
     for (peer, cluster, kept) in [
         (Peer::Worker(WorkerId(7)), String::new(), String::new()),
-        (
-            Peer::Server(NodeId(u64::MAX)),
-            "größe".into(),
-            "größe".into(),
-        ),
-        (
-            Peer::Server(NodeId(u64::MAX)),
-            "ö".repeat(40),
-            "ö".repeat(32),
-        ),
+        (Peer::Server(NodeId(u64::MAX)), "größe".into(), "größe".into()),
+        (Peer::Server(NodeId(u64::MAX)), "ö".repeat(40), "ö".repeat(32)),
     ] {
-        let sent = Hello {
-            peer,
-            cluster,
-            max_frame: u64::MAX,
-        };
+        let sent = Hello { peer, cluster, max_frame: u64::MAX };
         let received = Hello::decode(&sent.encode()).unwrap();
         assert_eq!(sent.accept(&received), Ok(()));
         assert_eq!((received.peer, received.cluster), (peer, kept));
@@ -55,23 +39,11 @@ fn handshakes_that_do_not_fit_are_told_apart() {
     assert_eq!(prefix(8, 9), Err(WireError::Version { found: 9 }));
     assert_eq!(prefix(9, 0), Ok(()));
     assert_eq!(Hello::check_prefix(b"GET / HTTP"), Err(WireError::NotOurs));
-    let letters = Hello {
-        cluster: "letters".into(),
-        ..own.clone()
-    };
-    let error = WireError::Cluster {
-        found: "letters".into(),
-        own: "test".into(),
-    };
+    let letters = Hello { cluster: "letters".into(), ..own.clone() };
+    let error = WireError::Cluster { found: "letters".into(), own: "test".into() };
     assert_eq!(own.accept(&letters), Err(error));
-    let small = Hello {
-        max_frame: 1,
-        ..own.clone()
-    };
-    let error = WireError::FrameLimit {
-        found: 1,
-        own: MAX_FRAME,
-    };
+    let small = Hello { max_frame: 1, ..own.clone() };
+    let error = WireError::FrameLimit { found: 1, own: MAX_FRAME };
     assert_eq!(own.accept(&small), Err(error));
     assert_eq!(u16::from_le_bytes([good[8], good[9]]), VERSION);
     assert_eq!(good.len(), HELLO_LEN);

@@ -101,18 +101,9 @@ impl Setup {
         });
         let route = |(shard, (array, range)): (u64, (ArrayId, KeyRange))| {
             // With as many replicas as servers, server 0 is the head of all: the one to kill.
-            let first = if self.replicas == self.servers {
-                0
-            } else {
-                shard
-            };
+            let first = if self.replicas == self.servers { 0 } else { shard };
             let chain = (first..first + self.replicas).map(|i| NodeId(i % self.servers));
-            Route {
-                array,
-                range,
-                epoch: Epoch(1),
-                chain: chain.collect(),
-            }
+            Route { array, range, epoch: Epoch(1), chain: chain.collect() }
         };
         Routing::new(1, (0..).zip(shards).map(route).collect()).unwrap()
     }
@@ -142,12 +133,7 @@ impl Running {
             });
             unless_frozen.await;
         });
-        Self {
-            task: AbortOnDropHandle::new(task),
-            handle,
-            frozen,
-            address,
-        }
+        Self { task: AbortOnDropHandle::new(task), handle, frozen, address }
     }
 }
 
@@ -162,12 +148,8 @@ impl Cluster {
     pub(crate) async fn start(transport: Transport, setup: Setup) -> Self {
         let members = (0..setup.workers).map(|worker| (WorkerId(worker), Clock(0)));
         let view = in_process::view(setup.routing(), members.collect());
-        let mut cluster = Self {
-            transport,
-            setup,
-            registry: InProcessRegistry::new(view),
-            servers: Vec::new(),
-        };
+        let mut cluster =
+            Self { transport, setup, registry: InProcessRegistry::new(view), servers: Vec::new() };
         for node in 0..cluster.setup.servers + cluster.setup.spares {
             cluster.start_server(NodeId(node)).await;
         }
@@ -262,11 +244,7 @@ impl Cluster {
         self.change(|view| {
             let hand_over = |route: &Route| {
                 let (array, range, epoch) = (route.array, route.range, route.epoch);
-                let at = ShardRef {
-                    array,
-                    range,
-                    epoch,
-                };
+                let at = ShardRef { array, range, epoch };
                 HandOver { at, to }
             };
             let routes = view.table.routing.routes().iter();
@@ -283,8 +261,6 @@ impl Cluster {
     /// Messages that a server dropped.
     pub(crate) async fn dropped(&self, server: usize) -> u64 {
         let handle = &self.servers[server].handle;
-        soon(handle.look(|_, counters| counters.dropped))
-            .await
-            .unwrap()
+        soon(handle.look(|_, counters| counters.dropped)).await.unwrap()
     }
 }

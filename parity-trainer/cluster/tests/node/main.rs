@@ -1,11 +1,6 @@
 //! Nodes on real sockets and in memory: a cluster of them, transports and the wire format.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "tests"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod cluster;
 mod frames;

@@ -19,12 +19,7 @@ const QUEUE: usize = 64 * 1024;
 const ANY: &str = "127.0.0.1:0";
 
 fn local(peer: Peer) -> Local {
-    Local {
-        hello: hello(peer),
-        queue: QUEUE,
-        pooled: 1 << 20,
-        handshake: Duration::from_secs(5),
-    }
+    Local { hello: hello(peer), queue: QUEUE, pooled: 1 << 20, handshake: Duration::from_secs(5) }
 }
 
 fn server() -> Arc<Local> {
@@ -74,10 +69,7 @@ async fn frames_are_carried_in_order(transport: Transport, address: &str) {
     };
     let receiving = async {
         for (number, frame) in sent().chain([Frame::Heartbeat]).enumerate() {
-            assert!(
-                other.receiver.recv().await.unwrap() == frame,
-                "frame {number}"
-            );
+            assert!(other.receiver.recv().await.unwrap() == frame, "frame {number}");
         }
     };
     soon(async { tokio::join!(sending, receiving) }).await;
@@ -94,10 +86,7 @@ async fn queue_is_bounded(transport: Transport, address: &str) {
     assert!(sent * 4096 * size_of::<f32>() <= 4 * QUEUE, "{sent} frames");
     assert!(one.sender.is_long());
     let mut room = Box::pin(one.sender.room());
-    assert!(
-        room.as_mut().now_or_never().is_none(),
-        "there is no room before the peer receives"
-    );
+    assert!(room.as_mut().now_or_never().is_none(), "there is no room before the peer receives");
     let receiving = async {
         for number in 0..sent {
             assert!(other.receiver.recv().await.unwrap() == of(number, 4096));
@@ -116,10 +105,7 @@ async fn loss_is_noticed_at_once(transport: Transport, address: &str) {
     let receiving = async { while other.receiver.recv().await.is_ok() {} };
     soon(receiving).await;
     let error = other.receiver.recv().await.unwrap_err();
-    assert!(
-        matches!(error.reason, Reason::Closed | Reason::Io(_)),
-        "{error}"
-    );
+    assert!(matches!(error.reason, Reason::Closed | Reason::Io(_)), "{error}");
     assert!(error.to_string().starts_with("worker 2 at "), "{error}");
     soon(other.sender.room()).await;
 }
@@ -221,10 +207,7 @@ async fn after_the_handshake(bytes: &[u8], then_close: bool) -> Result<Frame, Re
 #[tokio::test]
 async fn bad_frames_end_a_connection_with_a_reason() {
     let good = encode(&[of(1, 100_000)]);
-    assert_eq!(
-        after_the_handshake(&good, false).await.unwrap(),
-        of(1, 100_000)
-    );
+    assert_eq!(after_the_handshake(&good, false).await.unwrap(), of(1, 100_000));
     let cut = after_the_handshake(&good[..good.len() / 2], true).await;
     assert!(matches!(cut, Err(Reason::Closed)), "{cut:?}");
 
@@ -234,15 +217,10 @@ async fn bad_frames_end_a_connection_with_a_reason() {
     huge[8..16].copy_from_slice(&(1u64 << 60).to_le_bytes());
     let check = twox_hash::XxHash3_64::oneshot(&huge[4..]) as u32;
     huge[..4].copy_from_slice(&check.to_le_bytes());
-    let too_long = WireError::TooLong {
-        length: 1 << 60,
-        limit: worker().hello.max_frame,
-    };
-    for (bytes, expected) in [
-        (corrupt, WireError::Checksum),
-        (huge, too_long),
-        (vec![0xa5; 64], WireError::Header),
-    ] {
+    let too_long = WireError::TooLong { length: 1 << 60, limit: worker().hello.max_frame };
+    for (bytes, expected) in
+        [(corrupt, WireError::Checksum), (huge, too_long), (vec![0xa5; 64], WireError::Header)]
+    {
         match after_the_handshake(&bytes, false).await {
             Err(Reason::Wire(error)) => assert_eq!(error, expected),
             other => panic!("{other:?} instead of {expected}"),
@@ -261,10 +239,7 @@ async fn another_protocol_or_version_is_named() {
         let mut raw = TcpStream::connect(listener.address()).await.unwrap();
         raw.write_all(&first).await.unwrap();
         let error = soon(listener.accept().await.unwrap()).await.unwrap_err();
-        assert!(
-            error.to_string().ends_with(&expected.to_string()),
-            "{error}"
-        );
+        assert!(error.to_string().ends_with(&expected.to_string()), "{error}");
         // The peer learns this node's version before the connection ends.
         let mut answer = [0; HELLO_LEN];
         soon(raw.read_exact(&mut answer)).await.unwrap();
@@ -274,10 +249,7 @@ async fn another_protocol_or_version_is_named() {
 
 #[tokio::test]
 async fn peer_that_says_nothing_does_not_keep_a_node_waiting() {
-    let patience = Local {
-        handshake: Duration::from_millis(50),
-        ..worker()
-    };
+    let patience = Local { handshake: Duration::from_millis(50), ..worker() };
     let mut listener = Tcp.listen(ANY, Arc::new(patience)).await.unwrap();
     let _silent = TcpStream::connect(listener.address()).await.unwrap();
     let error = soon(listener.accept().await.unwrap()).await.unwrap_err();
@@ -293,10 +265,7 @@ async fn seen_from(connects: Transport, listens: Transport) -> String {
 
 #[tokio::test]
 async fn nodes_on_one_machine_use_a_unix_socket_if_both_can() {
-    assert_eq!(
-        seen_from(Sockets, Sockets).await,
-        "worker 2 at this machine"
-    );
+    assert_eq!(seen_from(Sockets, Sockets).await, "worker 2 at this machine");
     for seen in [seen_from(Tcp, Sockets).await, seen_from(Sockets, Tcp).await] {
         assert!(seen.starts_with("worker 2 at 127.0.0.1:"), "{seen}");
     }

@@ -106,19 +106,12 @@ pub(crate) fn push(values: impl Into<Values>) -> Frame {
 }
 
 fn at(keys: u64) -> ShardRef {
-    ShardRef {
-        array: ArrayId(1),
-        range: KeyRange::new(0, keys),
-        epoch: Epoch(1),
-    }
+    ShardRef { array: ArrayId(1), range: KeyRange::new(0, keys), epoch: Epoch(1) }
 }
 
 fn values_of(frame: &Frame) -> &Values {
     match frame {
-        Frame::Message(Packed {
-            message: Message::Push(push),
-            ..
-        }) => &push.values,
+        Frame::Message(Packed { message: Message::Push(push), .. }) => &push.values,
         other => panic!("no push: {other:?}"),
     }
 }
@@ -210,10 +203,7 @@ fn frame_that_claims_2_to_the_60_bytes_is_refused_at_its_header() {
     let mut bytes = encode(&[push(vec![0.0; 4])]);
     bytes[8..16].copy_from_slice(&(1u64 << 60).to_le_bytes());
     sign(&mut bytes);
-    let expected = WireError::TooLong {
-        length: 1 << 60,
-        limit: MAX_FRAME,
-    };
+    let expected = WireError::TooLong { length: 1 << 60, limit: MAX_FRAME };
     assert_eq!(error_of(&bytes[..HEADER_LEN]), expected);
 }
 
@@ -355,11 +345,7 @@ fn fuzzers_corpus_is_of_this_format() {
         let mut kinds = BTreeMap::new();
         let small = (0..).map(|seed| encode(&[frame(seed)]));
         for bytes in small.filter(|bytes| bytes.len() < 1000) {
-            let message = if bytes[HEADER_LEN] == 2 {
-                bytes[HEADER_LEN + 1]
-            } else {
-                0
-            };
+            let message = if bytes[HEADER_LEN] == 2 { bytes[HEADER_LEN + 1] } else { 0 };
             kinds.insert((bytes[HEADER_LEN], message), bytes);
             if kinds.len() == KINDS {
                 break;

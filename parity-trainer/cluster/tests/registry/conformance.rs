@@ -39,9 +39,7 @@ conformance!(
 
 async fn join_host(registry: &Registry) -> (Membership, WorkerId) {
     let membership = registry.join(Joining::Host).await.unwrap();
-    let Member::Worker(worker) = membership.id() else {
-        panic!("{:?}", membership.id())
-    };
+    let Member::Worker(worker) = membership.id() else { panic!("{:?}", membership.id()) };
     (membership, worker)
 }
 
@@ -72,11 +70,7 @@ fn shard(epoch: u64) -> ShardRef {
 
 fn shard_of(start: u64, end: u64, epoch: u64) -> ShardRef {
     let (array, range, epoch) = (ARRAY, KeyRange::new(start, end), Epoch(epoch));
-    ShardRef {
-        array,
-        range,
-        epoch,
-    }
+    ShardRef { array, range, epoch }
 }
 
 fn hand_over(epoch: u64, to: NodeId) -> HandOver {
@@ -108,10 +102,7 @@ async fn dropped_member_is_gone_soon(fixture: Fixture) {
     let start = Instant::now();
     let view = until(&other, |view| view.servers.is_empty()).await;
     fixture.assert_within(Duration::from_secs(5), start);
-    assert!(
-        view.present_workers.contains(&worker),
-        "the other one stays"
-    );
+    assert!(view.present_workers.contains(&worker), "the other one stays");
 }
 
 async fn numbers_are_never_given_twice(fixture: Fixture) {
@@ -137,10 +128,7 @@ async fn numbers_are_never_given_twice(fixture: Fixture) {
         membership.leave().await.unwrap();
     }
     let (late, _) = join_server(&other, "a:1").await;
-    assert!(
-        !numbers.contains(&number(&late)),
-        "a new life under an old number"
-    );
+    assert!(!numbers.contains(&number(&late)), "a new life under an old number");
 }
 
 async fn one_member_leads(fixture: Fixture) {
@@ -200,19 +188,11 @@ async fn table_reads_back_as_written(fixture: Fixture) {
         chain: (0..=i % 3).map(|n| NodeId(u64::MAX - n)).collect(),
     });
     let routing = Routing::new(u64::MAX, routes.collect()).unwrap();
-    let hand_overs: Vec<_> = (0..50)
-        .map(|i| hand_over(i, NodeId(u64::MAX - i)))
-        .collect();
-    let written = registry
-        .change(term, Revision(0), &routing, &hand_overs)
-        .await
-        .unwrap();
+    let hand_overs: Vec<_> = (0..50).map(|i| hand_over(i, NodeId(u64::MAX - i))).collect();
+    let written = registry.change(term, Revision(0), &routing, &hand_overs).await.unwrap();
     let other = fixture.open().await;
     let view = until(&other, |view| view.table.revision == written).await;
-    assert_eq!(
-        (&view.table.routing, &view.table.hand_overs),
-        (&routing, &hand_overs)
-    );
+    assert_eq!((&view.table.routing, &view.table.hand_overs), (&routing, &hand_overs));
 }
 
 async fn array_is_defined_once(fixture: Fixture) {
@@ -230,19 +210,12 @@ async fn array_is_defined_once(fixture: Fixture) {
     until(&other, |view| view.arrays.get(&ARRAY) == Some(&info(64))).await;
     one.give_up(ARRAY).await.unwrap();
     until(&other, |view| view.arrays.get(&ARRAY) == Some(&info(0))).await;
-    assert_eq!(
-        one.define(ARRAY, &info(64)).await,
-        taken,
-        "its number is used up"
-    );
+    assert_eq!(one.define(ARRAY, &info(64)).await, taken, "its number is used up");
 }
 
 async fn executors_are_listed_until_they_are_dropped(fixture: Fixture) {
     let (one, other) = fixture.open_two().await;
-    let added = (
-        one.add_executors(3, Clock(4)),
-        other.add_executors(2, Clock(4)),
-    );
+    let added = (one.add_executors(3, Clock(4)), other.add_executors(2, Clock(4)));
     let (first, second) = tokio::join!(added.0, added.1);
     let (first, second) = (first.unwrap(), second.unwrap());
     let host = one.join(Joining::Host).await.unwrap();
@@ -250,10 +223,7 @@ async fn executors_are_listed_until_they_are_dropped(fixture: Fixture) {
     let view = until(&other, all).await;
     let listed: BTreeSet<WorkerId> = view.workers.listed().collect();
     assert_eq!(listed, first.iter().chain(&second).copied().collect());
-    assert_eq!(
-        (view.workers.version, view.workers.workers[0].1),
-        (2, Clock(4))
-    );
+    assert_eq!((view.workers.version, view.workers.workers[0].1), (2, Clock(4)));
     drop(host);
     for _ in 0..2 {
         one.drop_executors(&first).await.unwrap();
@@ -276,11 +246,7 @@ async fn reports_stand_until_they_are_retracted(fixture: Fixture) {
     let (a, node) = join_server(&one, "a:1").await;
     let (_b, suspect) = join_server(&other, "b:1").await;
     let hand_over = hand_over(4, NodeId(90));
-    let reports = [
-        Report::Suspect(suspect),
-        Report::Propose(hand_over),
-        Report::Lost(shard(5)),
-    ];
+    let reports = [Report::Suspect(suspect), Report::Propose(hand_over), Report::Lost(shard(5))];
     for report in reports {
         a.report(report).unwrap();
         a.report(report).unwrap();
@@ -343,10 +309,7 @@ async fn tables_are_bounded(fixture: Fixture) {
         Routing::new(1, routes.collect()).unwrap()
     };
     let refused = change(&registry, term, Revision(0), &routing(30_000)).await;
-    assert!(
-        matches!(refused, Err(RegistryError::TooLarge { .. })),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Err(RegistryError::TooLarge { .. })), "{refused:?}");
     write(&registry, term, &routing(10_000)).await;
 }
 
@@ -362,10 +325,7 @@ async fn outage_leaves_the_last_view(fixture: Fixture) {
     let start = Instant::now();
     let second = table(2, &[node]);
     let error = change(&registry, term, before, &second).await.unwrap_err();
-    assert!(
-        matches!(error, RegistryError::Unreachable { .. }),
-        "{error}"
-    );
+    assert!(matches!(error, RegistryError::Unreachable { .. }), "{error}");
     assert!(error.is_retryable());
     fixture.assert_within(Duration::from_secs(4), start);
     let view = until(&registry, |view| !view.reachable).await;

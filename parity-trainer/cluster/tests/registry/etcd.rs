@@ -29,11 +29,7 @@ macro_rules! etcd {
 }
 
 async fn define(registry: &Registry, array: u32) {
-    let info = ArrayInfo {
-        keys: KeyRange::new(0, 10),
-        shards: 1,
-        description: String::new(),
-    };
+    let info = ArrayInfo { keys: KeyRange::new(0, 10), shards: 1, description: String::new() };
     registry.define(ArrayId(array), &info).await.unwrap();
 }
 
@@ -46,9 +42,7 @@ async fn sees(registry: &Registry, servers: usize, arrays: usize) {
 }
 
 async fn client(etcd: &Etcd) -> etcd_client::Client {
-    etcd_client::Client::connect([etcd.endpoint()], None)
-        .await
-        .unwrap()
+    etcd_client::Client::connect([etcd.endpoint()], None).await.unwrap()
 }
 
 #[tokio::test]
@@ -61,15 +55,8 @@ async fn etcd_that_is_not_there_is_named_in_one_line() {
         let start = Instant::now();
         let error = EtcdStore::connect(std::slice::from_ref(&endpoint), "default").await;
         let error = error.unwrap_err();
-        assert!(
-            start.elapsed() < Duration::from_secs(20),
-            "{:?}",
-            start.elapsed()
-        );
-        assert!(
-            matches!(error, RegistryError::Unreachable { .. }),
-            "{error}"
-        );
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+        assert!(matches!(error, RegistryError::Unreachable { .. }), "{error}");
         let line = error.to_string();
         let is_named = line.contains(&endpoint) && line.contains("--registry");
         assert!(is_named && !line.contains('\n'), "{line}");
@@ -80,9 +67,7 @@ async fn etcd_that_is_not_there_is_named_in_one_line() {
 async fn clusters_in_one_etcd_do_not_see_each_other() {
     let etcd = etcd!();
     let open = async |cluster: &str| {
-        let store = EtcdStore::connect(&[etcd.endpoint()], cluster)
-            .await
-            .unwrap();
+        let store = EtcdStore::connect(&[etcd.endpoint()], cluster).await.unwrap();
         Registry::open(Arc::new(store)).await.unwrap()
     };
     // One name begins with the other.
@@ -176,10 +161,7 @@ async fn lease_alone_leaves_a_member_that_falls_silent() {
     outlive(&etcd).await;
     outlive(&etcd).await;
     let kept = etcd.store().await.get("kept").await.unwrap();
-    assert!(
-        kept.is_some(),
-        "the lease is renewed by way of the other member"
-    );
+    assert!(kept.is_some(), "the lease is renewed by way of the other member");
 }
 
 /// The watch cannot be taken up where it broke off: those changes are compacted away.

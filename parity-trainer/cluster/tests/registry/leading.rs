@@ -45,20 +45,13 @@ impl Node {
             let _ = lead(&own, config).await;
         });
         let _leading = AbortOnDropHandle::new(leading);
-        Self {
-            membership,
-            _leading,
-            id,
-        }
+        Self { membership, _leading, id }
     }
 }
 
 fn config() -> CoordinatorConfig {
     CoordinatorConfig {
-        placement: Placement {
-            points: 64,
-            replicas: 2,
-        },
+        placement: Placement { points: 64, replicas: 2 },
         min_servers: 3,
         birth: Duration::from_millis(50),
         ..CoordinatorConfig::default()
@@ -78,11 +71,7 @@ async fn start(fixture: &Fixture, config: CoordinatorConfig) -> Nodes {
 
 async fn define(registry: &Registry, shards: u64) {
     let (keys, description) = (KeyRange::new(0, 800), String::new());
-    let info = ArrayInfo {
-        keys,
-        shards,
-        description,
-    };
+    let info = ArrayInfo { keys, shards, description };
     registry.define(ARRAY, &info).await.unwrap();
 }
 
@@ -143,9 +132,7 @@ async fn carry_out_hand_overs(nodes: &Nodes, is_done: impl Fn(&View) -> bool) {
 async fn dead_server_is_replaced(fixture: Fixture) {
     let (mut nodes, registry) = cluster(&fixture, config()).await;
     let (view, leader) = leader(&registry).await;
-    let mut followers = nodes
-        .keys()
-        .filter(|&&node| Member::Server(node) != leader.member);
+    let mut followers = nodes.keys().filter(|&&node| Member::Server(node) != leader.member);
     let dead = *followers.find(|&&node| view.table.holds(node)).unwrap();
     let start = kill(&mut nodes, dead);
     let after = until(&registry, |view| !view.table.holds(dead)).await;
@@ -165,9 +152,7 @@ async fn dead_server_is_replaced(fixture: Fixture) {
 async fn dead_leader_is_replaced_at_once(fixture: Fixture) {
     let (mut nodes, registry) = cluster(&fixture, config()).await;
     let (_, leader) = leader(&registry).await;
-    let Member::Server(dead) = leader.member else {
-        panic!("{leader:?}")
-    };
+    let Member::Server(dead) = leader.member else { panic!("{leader:?}") };
     let start = kill(&mut nodes, dead);
     let is_over = |view: &View| {
         view.leader.is_some_and(|next| next.term > leader.term) && !view.table.holds(dead)
@@ -197,11 +182,7 @@ async fn leader_that_does_not_act_is_replaced(fixture: Fixture) {
     }
     let view = until(&registry, |view| !view.table.holds(dead.id)).await;
     fixture.assert_within(Duration::from_secs(1), start);
-    assert!(
-        view.leader.is_some_and(|leader| leader.term > term),
-        "{:?}",
-        view.leader
-    );
+    assert!(view.leader.is_some_and(|leader| leader.term > term), "{:?}", view.leader);
 }
 
 async fn newcomer_gets_its_share_and_gives_it_back(fixture: Fixture) {
@@ -211,10 +192,7 @@ async fn newcomer_gets_its_share_and_gives_it_back(fixture: Fixture) {
     nodes.insert(id, newcomer);
     carry_out_hand_overs(&nodes, |view| is_replicated(view) && view.table.holds(id)).await;
     // It leaves as it should: emptied first.
-    let emptied = ServerInfo {
-        weight: 0,
-        ..server("a:1")
-    };
+    let emptied = ServerInfo { weight: 0, ..server("a:1") };
     nodes[&id].membership.update(&emptied).unwrap();
     carry_out_hand_overs(&nodes, |view| is_replicated(view) && !view.table.holds(id)).await;
     drop(nodes.remove(&id));
@@ -223,11 +201,8 @@ async fn newcomer_gets_its_share_and_gives_it_back(fixture: Fixture) {
 }
 
 async fn hand_over_that_hangs_is_given_up(fixture: Fixture) {
-    let config = CoordinatorConfig {
-        hand_over: Duration::from_millis(300),
-        max_copies: 1,
-        ..config()
-    };
+    let config =
+        CoordinatorConfig { hand_over: Duration::from_millis(300), max_copies: 1, ..config() };
     let (mut nodes, registry) = cluster(&fixture, config).await;
     let newcomer = Node::start(&fixture, config).await;
     let view = until(&registry, |view| !view.table.hand_overs.is_empty()).await;
@@ -240,11 +215,7 @@ async fn hand_over_that_hangs_is_given_up(fixture: Fixture) {
         route.unwrap().clone()
     };
     let renewed = until(&registry, |view| route(view).epoch > at.epoch).await;
-    assert_eq!(
-        route(&renewed).chain,
-        route(&view).chain,
-        "under the same chain"
-    );
+    assert_eq!(route(&renewed).chain, route(&view).chain, "under the same chain");
     // A later attempt succeeds.
     nodes.insert(newcomer.id, newcomer);
     carry_out_hand_overs(&nodes, |view| is_replicated(view) && view.table.holds(to)).await;
@@ -264,10 +235,7 @@ async fn outage_removes_no_server(fixture: Fixture) {
         hand_overs.any(|new| new.to == newcomer.id)
     };
     let after = until(&registry, is_given).await;
-    assert_eq!(
-        after.table.routing, before.table.routing,
-        "no chain was touched"
-    );
+    assert_eq!(after.table.routing, before.table.routing, "no chain was touched");
 }
 
 /// Each has a right to depose the other, and there is no third one to decide between them.

@@ -30,10 +30,7 @@ async fn registry_that_is_not_there_is_named_in_one_line() {
     let endpoint = listener.local_addr().unwrap().to_string();
     drop(listener);
     let error = address(&endpoint).open().await.unwrap_err();
-    assert!(
-        matches!(error, RegistryError::Unreachable { .. }),
-        "{error}"
-    );
+    assert!(matches!(error, RegistryError::Unreachable { .. }), "{error}");
     let line = error.to_string();
     assert!(line.contains(&endpoint) && !line.contains('\n'), "{line}");
 }
@@ -43,10 +40,7 @@ async fn new_life_of_the_process_is_not_taken_for_the_old_one() {
     let (endpoint, serving) = serve("127.0.0.1:0").await;
     let registry = address(&endpoint).open().await.unwrap();
     let _membership = registry.join(Joining::Server(server("a:1"))).await.unwrap();
-    until(&registry, |view| {
-        view.servers.values().any(|held| *held == server("a:1"))
-    })
-    .await;
+    until(&registry, |view| view.servers.values().any(|held| *held == server("a:1"))).await;
     serving.abort();
     let _ = serving.await;
     let view = until(&registry, |view| !view.reachable).await;

@@ -9,18 +9,8 @@ pub fn etcd(folder: &Path, port: u16) -> Command {
     let url = format!("http://127.0.0.1:{port}");
     let mut command = Command::new("etcd");
     command
-        .args([
-            "--log-level",
-            "error",
-            "--listen-peer-urls",
-            "http://127.0.0.1:0",
-        ])
-        .args([
-            "--listen-client-urls",
-            &url,
-            "--advertise-client-urls",
-            &url,
-        ])
+        .args(["--log-level", "error", "--listen-peer-urls", "http://127.0.0.1:0"])
+        .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
         .arg("--data-dir")
         .arg(folder)
         .stdin(Stdio::null())
@@ -38,10 +28,7 @@ pub fn free_port() -> io::Result<u16> {
 /// Returns true if there is an etcd to start. Where `PARAPET_TEST_ETCD` is set, there has to be.
 #[allow(dead_code, reason = "chaos asks for one by name")]
 pub fn is_installed() -> bool {
-    let version = Command::new("etcd")
-        .arg("--version")
-        .stdout(Stdio::null())
-        .status();
+    let version = Command::new("etcd").arg("--version").stdout(Stdio::null()).status();
     if version.is_err() {
         let hint = "etcd is not installed (Debian, Ubuntu: `apt install etcd-server`)";
         assert!(std::env::var_os("PARAPET_TEST_ETCD").is_none(), "{hint}");

@@ -25,10 +25,7 @@ impl InProcessRegistry {
 
     /// The end for one node, as long as this is there.
     pub(crate) fn membership(self: &Arc<Self>) -> Membership {
-        Membership {
-            view: self.view.subscribe(),
-            reporter: Arc::<Self>::downgrade(self),
-        }
+        Membership { view: self.view.subscribe(), reporter: Arc::<Self>::downgrade(self) }
     }
 }
 
@@ -48,26 +45,15 @@ impl Reporter for InProcessRegistry {
 /// Workers that are members from their clocks on, and a routing table.
 pub(crate) fn view(routing: Routing, workers: Vec<(WorkerId, Clock)>) -> View {
     View {
-        table: Table {
-            routing,
-            ..Table::default()
-        },
-        workers: Workers {
-            version: 1,
-            workers,
-            ..Workers::default()
-        },
+        table: Table { routing, ..Table::default() },
+        workers: Workers { version: 1, workers, ..Workers::default() },
         ..View::default()
     }
 }
 
 /// A server that takes messages at this address.
 pub(crate) fn server(address: impl Into<String>) -> ServerInfo {
-    ServerInfo {
-        address: address.into(),
-        weight: 1,
-        ..ServerInfo::default()
-    }
+    ServerInfo { address: address.into(), weight: 1, ..ServerInfo::default() }
 }
 
 /// The view after a report; `None` if it changes nothing.

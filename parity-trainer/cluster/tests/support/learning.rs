@@ -15,13 +15,7 @@ pub const LENGTH: usize = 700;
 pub const EXECUTORS: usize = 4;
 
 pub fn rule(optimiser: OptimiserSpec, learning_rate: f64, steps: u64) -> OptimiserConfig {
-    OptimiserConfig {
-        optimiser,
-        learning_rate,
-        schedule: Schedule::Cosine,
-        steps,
-        clip: None,
-    }
+    OptimiserConfig { optimiser, learning_rate, schedule: Schedule::Cosine, steps, clip: None }
 }
 
 fn adamw(steps: u64) -> OptimiserConfig {
@@ -29,9 +23,7 @@ fn adamw(steps: u64) -> OptimiserConfig {
 }
 
 pub fn start() -> Vec<f32> {
-    (0..LENGTH)
-        .map(|index| (index as f32 * 0.37).sin())
-        .collect()
+    (0..LENGTH).map(|index| (index as f32 * 0.37).sin()).collect()
 }
 
 /// The gradient of one executor's part: depends on all parameters, so that one wrong bit spreads.
@@ -52,9 +44,7 @@ pub fn plain(steps: u64) -> (Vec<f32>, [Vec<f32>; 2]) {
         let mut sum = gradient(&weights, 0, step);
         for executor in 1..EXECUTORS {
             let part = gradient(&weights, executor, step);
-            sum.iter_mut()
-                .zip(part)
-                .for_each(|(sum, part)| *sum += part);
+            sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
         }
         let [first, second] = &mut state;
         let (rule, number) = (adamw(steps), step as u32 + 1);

@@ -1,12 +1,7 @@
 //! A cluster within the test's process: real roles over a registry in memory.
 
 #![allow(unreachable_pub, dead_code, reason = "tests")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "tests"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 pub mod learning;
 mod until;
@@ -43,9 +38,7 @@ pub const CLUSTER: &str = "test";
 
 /// Waits for what should come within a generous limit.
 pub async fn soon<R>(future: impl Future<Output = R>) -> R {
-    timeout(LIMIT, future)
-        .await
-        .expect("took longer than 100 s")
+    timeout(LIMIT, future).await.expect("took longer than 100 s")
 }
 
 struct Running {
@@ -101,9 +94,7 @@ impl Cluster {
         };
         if coordinator {
             let leading = tokio::spawn(async move {
-                coordinate(&registry, leads, std::future::pending())
-                    .await
-                    .unwrap();
+                coordinate(&registry, leads, std::future::pending()).await.unwrap();
             });
             cluster.coordinator = Some(AbortOnDropHandle::new(leading));
             cluster.until(|view| view.leader.is_some()).await;

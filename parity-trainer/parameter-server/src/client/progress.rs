@@ -34,12 +34,7 @@ pub(super) struct Part {
 
 impl Part {
     pub(super) const fn new(range: KeyRange) -> Self {
-        Self {
-            range,
-            epoch: None,
-            request: None,
-            state: State::Ready,
-        }
+        Self { range, epoch: None, request: None, state: State::Ready }
     }
 
     pub(super) const fn is_done(&self) -> bool {

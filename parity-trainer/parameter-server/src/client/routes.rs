@@ -131,13 +131,7 @@ impl Client {
                 let width = self.arrays.get(&array).map_or(1, |array| array.width);
                 let (keys, values) = task.keys.cut_rows(values, task.range, range, width);
                 let bytes = keys.bytes() + values.as_bytes().len();
-                let push = Push {
-                    at,
-                    worker,
-                    clock,
-                    keys,
-                    values,
-                };
+                let push = Push { at, worker, clock, keys, values };
                 (Message::Push(push), None, bytes)
             }
             Work::Pull => {
@@ -147,13 +141,7 @@ impl Client {
                     self.next_request += 1;
                     RequestId(self.next_request)
                 });
-                let pull = Pull {
-                    at,
-                    worker,
-                    request,
-                    clock,
-                    keys,
-                };
+                let pull = Pull { at, worker, request, clock, keys };
                 (Message::Pull(pull), Some(request), bytes)
             }
         };

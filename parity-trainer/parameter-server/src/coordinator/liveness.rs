@@ -28,11 +28,7 @@ pub(super) struct Liveness {
 
 impl Liveness {
     pub(super) fn new(absence: Duration, doubt: Duration) -> Self {
-        Self {
-            absence,
-            doubt,
-            ..Self::default()
-        }
+        Self { absence, doubt, ..Self::default() }
     }
 
     /// When those that are missing will have been missing for too long, and those that are alone
@@ -54,8 +50,7 @@ impl Liveness {
         // Nothing is lost with a missing one that holds nothing, and much is if a shard is copied
         // to one that is dead.
         let is_missing = |node: &NodeId| !present.contains_key(node);
-        self.weights
-            .retain(|node, _| !is_missing(node) || named.contains(node));
+        self.weights.retain(|node, _| !is_missing(node) || named.contains(node));
         let missing = self.weights.keys().copied().filter(is_missing);
         track(&mut self.missing, now, missing.collect());
         let mut alone: BTreeSet<NodeId> = present.keys().copied().collect();

@@ -37,12 +37,7 @@ pub(super) struct KeyLists {
 
 impl KeyLists {
     pub(super) const fn new(max_lists: usize, max_keys: usize) -> Self {
-        Self {
-            lists: Vec::new(),
-            keys: 0,
-            max_lists,
-            max_keys,
-        }
+        Self { lists: Vec::new(), keys: 0, max_lists, max_keys }
     }
 
     /// The list, if it is known; then it is the last used.

@@ -68,11 +68,7 @@ pub struct LinkLimits {
 
 impl Default for LinkLimits {
     fn default() -> Self {
-        Self {
-            lists: 256,
-            keys: 1 << 22,
-            bytes: 1 << 30,
-        }
+        Self { lists: 256, keys: 1 << 22, bytes: 1 << 30 }
     }
 }
 
@@ -133,11 +129,7 @@ impl Link {
                 self.pack_values(array, values, filters)
             });
         }
-        Packed {
-            message,
-            keys: packed_keys,
-            values: packed_values,
-        }
+        Packed { message, keys: packed_keys, values: packed_values }
     }
 
     pub fn unpack(&mut self, packed: Packed) -> Result<Message, UnpackError> {
@@ -202,15 +194,8 @@ impl Link {
         }
         let differences = filters.lz4.then(|| lz4::differences(&list));
         match differences.and_then(|differences| self.compress(array, &differences)) {
-            Some(bytes) => PackedKeys::Lz4 {
-                count,
-                bytes,
-                remember,
-            },
-            None => PackedKeys::Plain {
-                keys: Keys::List(list),
-                remember,
-            },
+            Some(bytes) => PackedKeys::Lz4 { count, bytes, remember },
+            None => PackedKeys::Plain { keys: Keys::List(list), remember },
         }
     }
 
@@ -229,11 +214,7 @@ impl Link {
             Values::F16(bits) => (Precision::F16, self.compress(array, bits)),
         };
         match compressed {
-            Some(bytes) => PackedValues::Lz4 {
-                precision,
-                count: values.len() as u64,
-                bytes,
-            },
+            Some(bytes) => PackedValues::Lz4 { precision, count: values.len() as u64, bytes },
             None => PackedValues::Plain(values),
         }
     }
@@ -260,11 +241,7 @@ impl Link {
                 let filter = (Filter::KeyLists, DIGEST_BYTES);
                 (Keys::List(list), Some(filter), false)
             }
-            PackedKeys::Lz4 {
-                count,
-                bytes,
-                remember,
-            } => {
+            PackedKeys::Lz4 { count, bytes, remember } => {
                 let keys = lz4::sums(lz4::decompress(&bytes, count, self.limits.bytes)?);
                 let filter = (Filter::Lz4, bytes.len());
                 (Keys::List(keys.into()), Some(filter), remember)
@@ -280,11 +257,7 @@ impl Link {
     fn unpack_values(&self, values: PackedValues) -> Result<(Values, Option<usize>), UnpackError> {
         let (precision, count, bytes) = match values {
             PackedValues::Plain(values) => return Ok((values, None)),
-            PackedValues::Lz4 {
-                precision,
-                count,
-                bytes,
-            } => (precision, count, bytes),
+            PackedValues::Lz4 { precision, count, bytes } => (precision, count, bytes),
         };
         let limit = self.limits.bytes;
         let values = match precision {

@@ -159,8 +159,7 @@ impl PushFilter {
             Some((kkt, weights)) => {
                 let (sent, rows) = self.with_effect(kkt, keys.iter(range), sums, weights);
                 let before = keys.bytes() + count * width * size_of::<f32>();
-                self.traffic
-                    .count(array, Filter::Kkt, before, listed(sent.len()));
+                self.traffic.count(array, Filter::Kkt, before, listed(sent.len()));
                 (sent, rows)
             }
             None => (keys.iter(range).collect(), sums),
@@ -169,8 +168,7 @@ impl PushFilter {
         let sent = sent_keys.len();
         if rounds {
             let after = sent * size_of::<Key>() + values.as_bytes().len();
-            self.traffic
-                .count(array, Filter::Precision, listed(sent), after);
+            self.traffic.count(array, Filter::Precision, listed(sent), after);
         }
         let keys = match keys {
             // All keys of the range need no list.

@@ -8,12 +8,8 @@ const CONFIG: OptimiserConfig = OptimiserConfig {
     clip: None,
 };
 
-const FRESH: TrainingRule = TrainingRule {
-    rule: CONFIG,
-    done: 0,
-    measured_from: None,
-    updates: one(),
-};
+const FRESH: TrainingRule =
+    TrainingRule { rule: CONFIG, done: 0, measured_from: None, updates: one() };
 
 /// Values and the two slots of state.
 type Row = [Vec<f32>; 3];
@@ -28,9 +24,7 @@ fn apply_plain(row: &mut Row, step: u32, gradient: &[f32]) {
     let [values, first, second] = row;
     let rate = CONFIG.rate(u64::from(step) - 1);
     let state: &mut [&mut [f32]] = &mut [first, second];
-    CONFIG
-        .optimiser
-        .at(rate, |rule| rule.apply(step, gradient, values, state));
+    CONFIG.optimiser.at(rate, |rule| rule.apply(step, gradient, values, state));
 }
 
 fn row(values: [f32; 3]) -> Row {
@@ -43,10 +37,7 @@ fn rate_rises_then_falls_to_nothing() {
         let rate = |step| schedule.rate(2.0, step, 1000);
         (0..1000).map(rate).collect()
     };
-    for (schedule, top, first) in [
-        (Schedule::Cosine, 30, 0.05),
-        (Schedule::OneCycle, 300, 0.09),
-    ] {
+    for (schedule, top, first) in [(Schedule::Cosine, 30, 0.05), (Schedule::OneCycle, 300, 0.09)] {
         let rates = rates(schedule);
         assert!(rates[..top].is_sorted() && rates[top..].iter().rev().is_sorted());
         assert!(rates[0] < first && (rates[top] - 2.0).abs() < 0.01 && rates[999] < 1e-4);
@@ -108,17 +99,11 @@ fn updates_of_parts_go_about_as_far_as_their_step() {
         (0..4).for_each(|part| apply(&in_parts, &mut parts, 2 + 4 * step + part, &gradient));
         let gone = (whole[0][0] - 1.0).abs();
         for (a, b) in whole[0].iter().zip(&parts[0]) {
-            assert!(
-                (a - b).abs() < 0.01 * gone,
-                "step {step}: {a}, in parts {b}"
-            );
+            assert!((a - b).abs() < 0.01 * gone, "step {step}: {a}, in parts {b}");
         }
     }
     // One that goes on is where the one before would be.
-    let later = TrainingRule {
-        done: 2,
-        ..in_parts
-    };
+    let later = TrainingRule { done: 2, ..in_parts };
     let [mut straight, mut resumed] = [(); 2].map(|()| row([1.0, -2.0, 0.5]));
     apply(&in_parts, &mut straight, 1 + 2 * 4 + 3, &gradient);
     apply(&later, &mut resumed, later.set_up() as u32 + 3, &gradient);
@@ -129,11 +114,7 @@ fn updates_of_parts_go_about_as_far_as_their_step() {
 fn measured_rows_are_replaced_by_each_step_and_kept_during_set_up() {
     for done in [0, 4] {
         let measured_from = Some(3);
-        let rule = TrainingRule {
-            done,
-            measured_from,
-            ..FRESH
-        };
+        let rule = TrainingRule { done, measured_from, ..FRESH };
         assert_eq!(rule.border(), Some(3));
         let [mut values, mut first, mut second] = [vec![0.0; 2], vec![0.0; 2], vec![0.0; 2]];
         let mut push = |step: u64, pushed: [f32; 2]| {
@@ -156,17 +137,9 @@ fn measured_rows_are_replaced_by_each_step_and_kept_during_set_up() {
 fn rule_reads_back_to_the_last_bit() {
     for updates in [1, 4].map(|updates| NonZeroU64::new(updates).unwrap()) {
         let learning_rate = 0.1 + 0.2;
-        let rule = OptimiserConfig {
-            learning_rate,
-            ..CONFIG
-        };
+        let rule = OptimiserConfig { learning_rate, ..CONFIG };
         let measured_from = Some(7);
-        let training = TrainingRule {
-            rule,
-            done: 3,
-            measured_from,
-            updates,
-        };
+        let training = TrainingRule { rule, done: 3, measured_from, updates };
         let text = toml::to_string(&training).unwrap();
         assert_eq!(toml::from_str::<TrainingRule>(&text).unwrap(), training);
     }

@@ -50,8 +50,7 @@ impl Log {
 
     pub(super) fn map(&self, change: impl Fn(&Operation) -> Operation) -> Self {
         let mut log = Self::default();
-        self.iter()
-            .for_each(|operation| log.push(change(operation)));
+        self.iter().for_each(|operation| log.push(change(operation)));
         log
     }
 }
@@ -286,11 +285,7 @@ impl Replica {
     }
 
     fn replicate_to(&self, next: NodeId, seq: Seq, operation: Operation, context: &mut Context) {
-        let entry = Replicate {
-            at: self.at(),
-            seq,
-            operation,
-        };
+        let entry = Replicate { at: self.at(), seq, operation };
         context.send(Peer::Server(next), Message::Replicate(entry));
     }
 

@@ -45,12 +45,7 @@ pub(super) fn exact(held: &mut Held, at: ShardRef) -> Option<&mut Replica> {
 
 impl Shards {
     pub(super) fn new(arrays: BTreeMap<ArrayId, ArrayConfig>) -> Self {
-        Self {
-            arrays,
-            routing: Routing::default(),
-            held: Held::new(),
-            incoming: BTreeMap::new(),
-        }
+        Self { arrays, routing: Routing::default(), held: Held::new(), incoming: BTreeMap::new() }
     }
 
     pub(super) fn each(&mut self, act: impl FnMut(&mut Replica)) {
@@ -131,8 +126,7 @@ impl Shards {
     pub(super) fn drop_given_up(&mut self, context: &Context) {
         let is_given_up = |at| context.now >= at;
         let given_up_at = |copy: &Incoming| copy.given_up_at(&context.config);
-        self.incoming
-            .retain(|_, copy| !given_up_at(copy).is_some_and(is_given_up));
+        self.incoming.retain(|_, copy| !given_up_at(copy).is_some_and(is_given_up));
     }
 
     /// Follows the registry: cuts shards, takes new places in their chains, drops those that have

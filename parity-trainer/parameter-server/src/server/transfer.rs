@@ -164,13 +164,8 @@ impl Replica {
             members: self.members,
             clocks: self.clocks.to_entries(),
         });
-        let piece = Snapshot {
-            at,
-            transfer: outgoing.transfer,
-            part: outgoing.next_part,
-            rows,
-            end,
-        };
+        let piece =
+            Snapshot { at, transfer: outgoing.transfer, part: outgoing.next_part, rows, end };
         outgoing.next_part += 1;
         outgoing.sent_at = context.now;
         outgoing.piece = Some(piece.clone());

@@ -267,10 +267,6 @@ impl Chunk {
         };
         let columns = self.columns.iter_mut();
         let columns = columns.map(|column| split_column(column, row * width));
-        Self {
-            index,
-            columns: columns.collect(),
-            steps: split_column(&mut self.steps, row),
-        }
+        Self { index, columns: columns.collect(), steps: split_column(&mut self.steps, row) }
     }
 }

@@ -7,14 +7,8 @@ struct Harness(Client);
 
 impl Harness {
     fn new(max_pulls: usize, consistency: Consistency) -> Self {
-        let config = ClientConfig {
-            max_pulls,
-            ..ClientConfig::default()
-        };
-        let array = ClientArray {
-            width: 1,
-            consistency,
-        };
+        let config = ClientConfig { max_pulls, ..ClientConfig::default() };
+        let array = ClientArray { width: 1, consistency };
         let mut harness = Self(Client::new(WorkerId(0), config, [(ARRAY, array)]));
         harness.hear(0, routing(1, &[0, 4]));
         harness
@@ -43,20 +37,12 @@ impl Harness {
     /// The clocks of the pushes that are sent once the ways to servers take so much.
     fn clocks_with(&mut self, rooms: &[(u64, usize)]) -> Vec<u64> {
         let rooms = rooms.iter().map(|&(node, room)| (NodeId(node), room));
-        clocks(messages(
-            self.tell(0, ClientEvent::SendRoom(rooms.collect())),
-        ))
+        clocks(messages(self.tell(0, ClientEvent::SendRoom(rooms.collect()))))
     }
 }
 
 fn task(work: Work, clock: u64) -> Task {
-    Task {
-        work,
-        array: ARRAY,
-        range: KeyRange::new(0, 4),
-        keys: Keys::All,
-        clock: Clock(clock),
-    }
+    Task { work, array: ARRAY, range: KeyRange::new(0, 4), keys: Keys::All, clock: Clock(clock) }
 }
 
 /// Shards between these keys, each on one server.
@@ -120,11 +106,7 @@ fn split_cuts_what_was_not_acknowledged() {
     };
     let [first, second] = [shard(0, 1, 2), shard(1, 4, 2)];
     assert_eq!(parts, [push(first, &[0.0]), push(second, &[1.0, 2.0, 3.0])]);
-    assert_eq!(
-        client.hear(2, push_ack(first, 9, 1)),
-        [],
-        "of another worker"
-    );
+    assert_eq!(client.hear(2, push_ack(first, 9, 1)), [], "of another worker");
     assert_eq!(client.hear(2, push_ack(first, 0, 1)), []);
     let ended = client.hear(3, push_ack(second, 0, 1));
     assert_eq!(ended, done(handle, Ok(None)));
@@ -136,10 +118,7 @@ fn pulled_parts_are_put_together_with_the_clocks_of_all() {
     client.hear(1, routing(2, &[0, 1, 4]));
     let (handle, sent) = client.submit(Work::Pull, 7);
     let [low, high] = [request_of(&sent[0]), request_of(&sent[1])];
-    assert_eq!(
-        client.hear(1, reply(shard(1, 4, 2), Some(high), 5, 4, 2.0)),
-        []
-    );
+    assert_eq!(client.hear(1, reply(shard(1, 4, 2), Some(high), 5, 4, 2.0)), []);
     let ended = client.hear(1, reply(shard(0, 1, 2), Some(low), 3, 6, 1.0));
     let pulled = Pulled {
         clock: Clock(3),
@@ -169,10 +148,7 @@ fn parts_on_a_lost_connection_are_sent_again() {
     let mut client = Harness::new(256, Consistency::Eventual);
     let (_, sent) = client.submit(rows(), 1);
     assert_eq!(client.tell(1, ClientEvent::Disconnected(NodeId(7))), []);
-    assert_eq!(
-        messages(client.tell(1, ClientEvent::Disconnected(NodeId(0)))),
-        sent
-    );
+    assert_eq!(messages(client.tell(1, ClientEvent::Disconnected(NodeId(0)))), sent);
 }
 
 #[test]
@@ -184,11 +160,7 @@ fn refused_part_waits_for_a_table_or_a_while_or_fails() {
     };
     let mut client = Harness::new(256, Consistency::Eventual);
     let (first, sent) = client.submit(rows(), 1);
-    assert_eq!(
-        client.hear(5, refused(Refusal::Busy, 2)),
-        [],
-        "of another clock"
-    );
+    assert_eq!(client.hear(5, refused(Refusal::Busy, 2)), [], "of another clock");
     assert_eq!(client.hear(5, refused(Refusal::Busy, 1)), []);
     assert_eq!(client.0.next_timer(), Some(ms(55)));
     assert_eq!(messages(client.tell(55, ClientEvent::Tick)), sent);
@@ -208,10 +180,7 @@ fn tasks_that_do_not_fit_or_are_too_many_are_not_taken() {
     let mut client = Harness::new(256, Consistency::Eventual);
     let (array, none) = (ArrayId(5), Values::none());
     let malformed = |reason| SubmitError::Malformed(reason);
-    let length = ValuesError::Length {
-        expected: 4,
-        found: 0,
-    };
+    let length = ValuesError::Length { expected: 4, found: 0 };
     let pull = || task(Work::Pull, 1);
     let keys = list([2, 1]);
     let range = KeyRange::new(2, 2);
@@ -254,25 +223,13 @@ fn rows_sent_ahead_answer_a_pull_while_they_are_fresh_enough() {
     client.hear(0, reply(shard(0, 4, 1), None, 2, 3, 5.0));
     client.hear(0, reply(shard(0, 4, 1), None, 1, 3, 6.0));
     client.hear(0, reply(shard(0, 4, 9), None, 9, 9, 7.0));
-    assert_eq!(
-        client.submit(Work::Pull, 4).1,
-        [],
-        "updates below 4 - 1 are there"
-    );
+    assert_eq!(client.submit(Work::Pull, 4).1, [], "updates below 4 - 1 are there");
     assert_eq!(client.0.unfinished(), 0);
     assert_eq!(client.submit(Work::Pull, 5).1.len(), 1, "its own are not");
     client.hear(0, reply(shard(0, 4, 1), None, 2, 4, 5.0));
-    assert_eq!(
-        client.submit(Work::Pull, 5).1.len(),
-        1,
-        "the others' are not"
-    );
+    assert_eq!(client.submit(Work::Pull, 5).1.len(), 1, "the others' are not");
     client.hear(0, routing(2, &[0, 2, 4]));
-    assert_eq!(
-        client.submit(Work::Pull, 4).1.len(),
-        2,
-        "of a shard that is no more"
-    );
+    assert_eq!(client.submit(Work::Pull, 4).1.len(), 2, "of a shard that is no more");
 }
 
 #[test]
@@ -282,11 +239,7 @@ fn part_that_finds_no_room_waits_in_line() {
     // 16 bytes of values, and as much as a message has besides.
     let mut submit = |clock| clocks(client.submit(rows(), clock).1);
     let sent = [1, 2, 3, 4].map(&mut submit);
-    assert_eq!(
-        sent,
-        [vec![1], vec![2], vec![], vec![]],
-        "the second one found some room"
-    );
+    assert_eq!(sent, [vec![1], vec![2], vec![], vec![]], "the second one found some room");
     assert_eq!(client.0.held_back(), &BTreeSet::from([NodeId(0)]));
     assert_eq!(client.clocks_with(&[(0, 0)]), []);
     assert_eq!(client.clocks_with(&[(0, 1)]), [3]);

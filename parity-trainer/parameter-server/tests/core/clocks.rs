@@ -52,22 +52,13 @@ fn agree(clocks: &RangedClocks, reference: &Reference) {
             continue;
         };
         let inside = || reference.iter().filter(|((_, key), _)| part.contains(*key));
-        assert_eq!(
-            clocks.finished(part),
-            inside().map(|(_, &clock)| clock).min()
-        );
+        assert_eq!(clocks.finished(part), inside().map(|(_, &clock)| clock).min());
         for clock in (0..9).map(Clock) {
             let finished = clocks.parts_finished(part, clock);
-            assert!(
-                finished.windows(2).all(|p| p[0].end < p[1].start),
-                "{finished:?}"
-            );
+            assert!(finished.windows(2).all(|p| p[0].end < p[1].start), "{finished:?}");
             let finished: Vec<Key> = finished.iter().flat_map(|p| p.start..p.end).collect();
             let all = |key: &Key| inside().all(|((_, k), &c)| k != key || c >= clock);
-            assert_eq!(
-                finished,
-                (part.start..part.end).filter(all).collect::<Vec<_>>()
-            );
+            assert_eq!(finished, (part.start..part.end).filter(all).collect::<Vec<_>>());
         }
     }
 }

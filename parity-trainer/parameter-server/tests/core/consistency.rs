@@ -54,12 +54,7 @@ struct Worker {
 
 impl Worker {
     fn new(id: u64, joined: Clock) -> Self {
-        Self {
-            id: WorkerId(id),
-            joined,
-            clock: joined.next(),
-            pushed: 0,
-        }
+        Self { id: WorkerId(id), joined, clock: joined.next(), pushed: 0 }
     }
 
     /// One digit for each worker: worker w adds 16^w to each key at each clock.
@@ -100,9 +95,7 @@ impl Run {
     fn new(model: Consistency, followed: Consistency) -> Self {
         let mut applied = RangedClocks::new(RANGE);
         let workers: Vec<Worker> = (0..WORKERS).map(|id| Worker::new(id, Clock(0))).collect();
-        workers
-            .iter()
-            .for_each(|worker| assert!(applied.join(worker.id, Clock(0))));
+        workers.iter().for_each(|worker| assert!(applied.join(worker.id, Clock(0))));
         Self {
             model,
             followed,
@@ -143,11 +136,7 @@ impl Run {
 
     /// The clock of the most advanced worker.
     fn last(&self) -> Clock {
-        self.workers
-            .iter()
-            .map(|worker| worker.clock)
-            .max()
-            .unwrap()
+        self.workers.iter().map(|worker| worker.clock).max().unwrap()
     }
 
     fn work(&mut self, at: usize, cut: u64) -> Result<(), TestCaseError> {
@@ -158,19 +147,13 @@ impl Run {
         let range = KeyRange::new(worker.pushed, (worker.pushed + cut).min(KEYS));
         // Pulls first: iteration c reads before it pushes clock c.
         if worker.pushed == 0 {
-            if !self
-                .followed
-                .may_read(&self.applied, worker.id, RANGE, worker.clock)
-            {
+            if !self.followed.may_read(&self.applied, worker.id, RANGE, worker.clock) {
                 return Ok(());
             }
             self.read(at)?;
         }
         let worker = &mut self.workers[at];
-        prop_assert_eq!(
-            self.aggregator.take(&worker.push(worker.clock, range)),
-            Ok(true)
-        );
+        prop_assert_eq!(self.aggregator.take(&worker.push(worker.clock, range)), Ok(true));
         worker.pushed = range.end;
         if worker.pushed == KEYS {
             (worker.clock, worker.pushed) = (worker.clock.next(), 0);
@@ -188,11 +171,7 @@ impl Run {
             let own = clock.0 - 1 - other.joined.0.min(clock.0 - 1);
             for value in read(&self.store, RANGE) {
                 let seen = other.count(value);
-                prop_assert!(
-                    seen >= needed,
-                    "{model:?} at {clock} saw {seen} of {}",
-                    other.id
-                );
+                prop_assert!(seen >= needed, "{model:?} at {clock} saw {seen} of {}", other.id);
                 if is_exact && clock > other.joined {
                     prop_assert_eq!(seen, clock.0 - 1, "BSP sees exactly what is before");
                 }
@@ -211,9 +190,7 @@ impl Run {
             let again = worker.push(last, KeyRange::new(cut, KEYS));
             prop_assert_eq!(self.aggregator.take(&again), Ok(false));
         }
-        let skipped = self
-            .aggregator
-            .take(&worker.skip(worker.clock.next(), RANGE));
+        let skipped = self.aggregator.take(&worker.skip(worker.clock.next(), RANGE));
         prop_assert_eq!(skipped, Err(Refusal::Gap { expected }));
         Ok(())
     }
@@ -221,12 +198,8 @@ impl Run {
     /// Applies what the policy lets be applied.
     fn apply(&mut self) -> Result<(), TestCaseError> {
         let mut pool = Pool::new(1 << 20);
-        while let Some(Update {
-            range,
-            clocks,
-            keys,
-            values,
-        }) = self.aggregator.next_update(self.followed, &mut pool)
+        while let Some(Update { range, clocks, keys, values }) =
+            self.aggregator.next_update(self.followed, &mut pool)
         {
             let is_bsp = self.model == Consistency::Bsp;
             prop_assert!(!is_bsp || clocks.windows(2).all(|c| c[0].1 == c[1].1));

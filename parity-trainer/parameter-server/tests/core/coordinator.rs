@@ -67,10 +67,7 @@ impl Leading {
 
 fn chain(change: &Change) -> (u64, Vec<u64>) {
     let route = change.routing.route(ARRAY, 0).unwrap();
-    (
-        route.epoch.0,
-        route.chain.iter().map(|node| node.0).collect(),
-    )
+    (route.epoch.0, route.chain.iter().map(|node| node.0).collect())
 }
 
 #[test]
@@ -79,10 +76,7 @@ fn suspected_head_leaves_in_one_change() {
     assert_eq!(leading.chain(0), (5, vec![1, 2]), "nothing to do");
     leading.suspect(&[(2, 1)]);
     let change = leading.decide(1);
-    assert_eq!(
-        (chain(&change), change.routing.version()),
-        ((6, vec![2]), 10)
-    );
+    assert_eq!((chain(&change), change.routing.version()), ((6, vec![2]), 10));
     // A suspicion that is not held any longer does not count.
     leading.suspect(&[]);
     assert_eq!(leading.chain(2), (5, vec![1, 2]));
@@ -143,11 +137,7 @@ fn last_server_of_a_shard_stays_and_the_shard_is_named() {
     let mut leading = Leading::new(&[1, 2, 3], &[1, 2]);
     leading.suspect(&[(3, 2)]);
     leading.1.servers.remove(&NodeId(1));
-    assert_eq!(
-        leading.chain(0),
-        (5, vec![1, 2]),
-        "1 may be dead, and 2 alive"
-    );
+    assert_eq!(leading.chain(0), (5, vec![1, 2]), "1 may be dead, and 2 alive");
     assert_eq!(leading.unrecoverable(1_000), [at(5)]);
     leading.1.servers.insert(NodeId(1), 1);
     assert_eq!(leading.chain(1_500), (6, vec![1]), "1 has come back");
@@ -170,11 +160,7 @@ fn proposal_ends_the_standstill_in_any_case() {
 fn array_is_born_when_there_are_enough_servers() {
     let coordinator = |min_servers| {
         let birth = ms(500);
-        Coordinator::new(CoordinatorConfig {
-            min_servers,
-            birth,
-            ..config()
-        })
+        Coordinator::new(CoordinatorConfig { min_servers, birth, ..config() })
     };
     let mut leading = Leading(coordinator(2), ClusterState::default());
     leading.1.arrays = [(ARRAY, (RANGE, 3))].into();
@@ -195,12 +181,7 @@ fn array_is_born_when_there_are_enough_servers() {
     leading.suspect(&[(1, 2)]);
     leading.0 = coordinator(1);
     let survived = leading.decide(10).routing;
-    assert!(
-        survived
-            .routes()
-            .iter()
-            .all(|route| route.chain == nodes(&[1]))
-    );
+    assert!(survived.routes().iter().all(|route| route.chain == nodes(&[1])));
 }
 
 #[test]
@@ -232,10 +213,7 @@ fn array_that_was_given_up_leaves_the_table() {
 fn hand_overs_that_do_not_end_are_given_up_later_and_later() {
     let mut leading = Leading::new(&[1, 2], &[1]);
     let asked = leading.decide(0);
-    assert_eq!(
-        (asked.hand_overs, chain(&leading.decide(0)).0),
-        (vec![to(2, 5)], 5)
-    );
+    assert_eq!((asked.hand_overs, chain(&leading.decide(0)).0), (vec![to(2, 5)], 5));
     leading.1.hand_overs = vec![to(2, 5)];
     let mut now = 0;
     for (epoch, patience) in [(5, 10_000), (6, 20_000), (7, 40_000)] {
@@ -243,11 +221,7 @@ fn hand_overs_that_do_not_end_are_given_up_later_and_later() {
         now += patience;
         assert_eq!(leading.0.next_timer(), Some(ms(now)));
         let renewed = leading.decide(now);
-        assert_eq!(
-            chain(&renewed),
-            (epoch + 1, vec![1]),
-            "under the same chain"
-        );
+        assert_eq!(chain(&renewed), (epoch + 1, vec![1]), "under the same chain");
         assert_eq!(renewed.hand_overs, [], "the old one is over");
         leading.1.routing = renewed.routing;
         leading.1.hand_overs.clear();
@@ -300,10 +274,7 @@ fn server_that_the_registry_misses_is_given_nothing() {
     leading.1.hand_overs.clear();
     leading.1.arrays = [(ARRAY, (RANGE, 2))].into();
     let missed = leading.decide(950);
-    assert_eq!(
-        (missed.hand_overs, missed.routing),
-        (vec![], leading.1.routing.clone())
-    );
+    assert_eq!((missed.hand_overs, missed.routing), (vec![], leading.1.routing.clone()));
     leading.1.servers.insert(NodeId(3), 1);
     let (at, to) = (low, NodeId(3));
     assert_eq!(leading.hand_overs(960), [HandOver { at, to }]);
@@ -325,10 +296,7 @@ fn server_that_a_dead_one_has_found_dead_is_given_nothing() {
     // A server that holds shards keeps its part, whatever a server that is not believed says of it.
     let mut accused = Leading::new(&[1, 2, 3], &[1, 2]);
     accused.suspect(&[(3, 1), (1, 3), (2, 3)]);
-    assert_eq!(
-        (accused.chain(0), accused.hand_overs(0)),
-        ((5, vec![1, 2]), vec![])
-    );
+    assert_eq!((accused.chain(0), accused.hand_overs(0)), ((5, vec![1, 2]), vec![]));
 }
 
 #[test]
@@ -355,11 +323,7 @@ fn shard_is_not_left_to_a_server_that_the_registry_misses() {
     for now in [0, 999] {
         assert_eq!(leading.chain(now), (5, vec![3, 2]), "at {now} ms");
     }
-    assert_eq!(
-        leading.unrecoverable(1_000),
-        [at(5)],
-        "none can be believed alive"
-    );
+    assert_eq!(leading.unrecoverable(1_000), [at(5)], "none can be believed alive");
     leading.1.suspicions.clear();
     assert_eq!(leading.chain(1_200), (6, vec![3]));
 }

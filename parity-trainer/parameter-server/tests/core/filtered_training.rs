@@ -32,13 +32,7 @@ impl TrainingCluster {
     fn new() -> Self {
         let consistency = Consistency::Eventual;
         let array = array(Layout::dense(WIDTH, Add), consistency);
-        let arrays = [(
-            ARRAY,
-            ClientArray {
-                width: WIDTH,
-                consistency,
-            },
-        )];
+        let arrays = [(ARRAY, ClientArray { width: WIDTH, consistency })];
         let chain = nodes(&[0, 1]);
         let server = |&node: &NodeId| {
             let arrays = [(ARRAY, array.clone())];
@@ -75,10 +69,7 @@ impl TrainingCluster {
 
     fn tell_server(&mut self, node: NodeId, event: Event) {
         let mut actions = Vec::new();
-        self.servers
-            .get_mut(&node)
-            .unwrap()
-            .handle(ms(0), event, &mut actions);
+        self.servers.get_mut(&node).unwrap().handle(ms(0), event, &mut actions);
         for (to, message) in sent(actions) {
             self.send(Peer::Server(node), to, message);
         }
@@ -113,13 +104,7 @@ impl TrainingCluster {
 
     /// Submits a task, and sees it done.
     fn work(&mut self, work: Work, keys: Keys, clock: u64) -> TaskOutcome {
-        let task = Task {
-            work,
-            array: ARRAY,
-            range: RANGE,
-            keys,
-            clock: Clock(clock),
-        };
+        let task = Task { work, array: ARRAY, range: RANGE, keys, clock: Clock(clock) };
         let mut actions = Vec::new();
         self.client.submit(ms(0), task, &mut actions).unwrap();
         self.act(actions);
@@ -148,9 +133,7 @@ fn servers_end_with_the_sum_of_all_updates() {
             sums.zip(row).for_each(|(sum, number)| *sum += number);
         }
         let pushed = list(keys.clone());
-        let (keys, sent) = filter
-            .filter(RANGE, &pushed, &numbers.into(), None)
-            .unwrap();
+        let (keys, sent) = filter.filter(RANGE, &pushed, &numbers.into(), None).unwrap();
         assert!(matches!(sent, Values::F16(_)));
         assert_eq!(cluster.work(Work::Push(sent), keys, clock), Ok(None));
     }

@@ -52,20 +52,15 @@ impl Sums {
     fn distance(&self, other: &Self) -> f64 {
         let of = |sums: &Self, at| sums.0.get(at).copied().unwrap_or(0.0);
         let places = self.0.keys().chain(other.0.keys());
-        places
-            .map(|at| (of(self, at) - of(other, at)).abs())
-            .fold(0.0, f64::max)
+        places.map(|at| (of(self, at) - of(other, at)).abs()).fold(0.0, f64::max)
     }
 }
 
 fn filters() -> impl Strategy<Value = ArrayFilters> {
     let precision = prop::sample::select(vec![Precision::F32, Precision::Bf16, Precision::F16]);
     let most = prop_oneof![2 => Just(1_000usize), 1 => 0usize..50];
-    let kkt = prop::option::of(Just(Kkt {
-        threshold: 60.0,
-        scale: 2.0,
-        left_out: LeftOut::KeptBack,
-    }));
+    let kkt =
+        prop::option::of(Just(Kkt { threshold: 60.0, scale: 2.0, left_out: LeftOut::KeptBack }));
     (precision, most, kkt).prop_map(|(precision, max_residual, kkt)| ArrayFilters {
         kkt,
         precision,
@@ -83,9 +78,7 @@ fn lost(pushes: &[Given], filters: ArrayFilters, width: usize) -> Result<f64, Te
         let (range, keys, values) = push(each, width);
         given.add(range, &keys, &values, width);
         let weights = Values::from(vec![0.0; values.len()]);
-        let (keys, values) = filter
-            .filter(range, &keys, &values, Some(&weights))
-            .unwrap();
+        let (keys, values) = filter.filter(range, &keys, &values, Some(&weights)).unwrap();
         prop_assert!(keys.are_valid(range));
         prop_assert!(values.check(keys.len(range), width).is_ok());
         prop_assert!(filter.kept_back() <= filters.max_residual);
@@ -163,18 +156,10 @@ proptest! {
 /// enough.
 #[test]
 fn gradients_kept_back_make_a_weight_in_the_end_and_dropped_ones_do_not() {
-    let rule = Ftrl {
-        l1: 1.0,
-        l2: 0.0,
-        ..FTRL
-    };
+    let rule = Ftrl { l1: 1.0, l2: 0.0, ..FTRL };
     let range = KeyRange::new(0, 2);
     let train = |left_out: Option<LeftOut>| {
-        let kkt = left_out.map(|left_out| Kkt {
-            threshold: 0.8,
-            scale: 1.0,
-            left_out,
-        });
+        let kkt = left_out.map(|left_out| Kkt { threshold: 0.8, scale: 1.0, left_out });
         let mut filter = PushFilter::new(ARRAY, 1, ArrayFilters { kkt, ..OFF });
         let mut store = Store::new(Layout::dense(1, rule), range);
         let mut sent = 0;
@@ -182,24 +167,16 @@ fn gradients_kept_back_make_a_weight_in_the_end_and_dropped_ones_do_not() {
             // The gradients of the first key go one way, those of the second cancel out.
             let push = Values::from(vec![0.3, if turn % 2 == 0 { 0.3 } else { -0.3 }]);
             let weights = Values::from(read(&store, range));
-            let (keys, values) = filter
-                .filter(range, &Keys::All, &push, Some(&weights))
-                .unwrap();
+            let (keys, values) = filter.filter(range, &Keys::All, &push, Some(&weights)).unwrap();
             sent += keys.len(range);
             store.update(range, &keys, &values.to_f32()).unwrap();
         }
         (read(&store, range), sent)
     };
     let (exact, all) = train(None);
-    assert!(
-        exact[0] < -0.01 && exact[1] == 0.0 && all == 20,
-        "{exact:?}"
-    );
+    assert!(exact[0] < -0.01 && exact[1] == 0.0 && all == 20, "{exact:?}");
     let (kept, some) = train(Some(LeftOut::KeptBack));
-    assert!(
-        (kept[0] - exact[0]).abs() < 0.3 * exact[0].abs(),
-        "{kept:?} for {exact:?}"
-    );
+    assert!((kept[0] - exact[0]).abs() < 0.3 * exact[0].abs(), "{kept:?} for {exact:?}");
     assert!(kept[1] == 0.0 && some < 10, "{kept:?} {some}");
     assert_eq!(train(Some(LeftOut::Dropped)), (vec![0.0, 0.0], 0));
 }
@@ -221,10 +198,7 @@ fn rounding_errors_do_not_add_up() {
         assert!((sum - 500.5).abs() < 0.01, "{precision:?}: {sum}");
         let bytes = filter.traffic().of(ARRAY, Filter::Precision);
         let (rows, row) = (500 * 8, 4 * width as u64);
-        assert_eq!(
-            (bytes.before, bytes.after),
-            (rows * (8 + row), rows * (8 + row / 2))
-        );
+        assert_eq!((bytes.before, bytes.after), (rows * (8 + row), rows * (8 + row / 2)));
     }
 }
 
@@ -233,9 +207,7 @@ fn flush_takes_the_rows_of_its_range_alone() {
     let precision = Precision::Bf16;
     let mut filter = PushFilter::new(ARRAY, 1, ArrayFilters { precision, ..OFF });
     let values = Values::from(vec![1.001; 10]);
-    filter
-        .filter(KeyRange::new(0, 10), &Keys::All, &values, None)
-        .unwrap();
+    filter.filter(KeyRange::new(0, 10), &Keys::All, &values, None).unwrap();
     let (keys, _) = filter.flush(KeyRange::new(2, 5));
     assert_eq!(keys, list([2, 3, 4]));
     assert_eq!(filter.kept_back(), 7);
@@ -245,9 +217,7 @@ fn flush_takes_the_rows_of_its_range_alone() {
 fn without_filters_nothing_is_copied() {
     let values = Values::from(vec![0.5; 10]);
     let mut filter = PushFilter::new(ARRAY, 1, OFF);
-    let (keys, sent) = filter
-        .filter(KeyRange::new(0, 10), &Keys::All, &values, None)
-        .unwrap();
+    let (keys, sent) = filter.filter(KeyRange::new(0, 10), &Keys::All, &values, None).unwrap();
     assert_eq!(keys, Keys::All);
     assert_eq!(sent.as_bytes().as_ptr(), values.as_bytes().as_ptr());
     assert_eq!(filter.traffic().iter().count(), 0);

@@ -40,10 +40,7 @@ fn overflow_is_refused(rule: impl UpdateRule + 'static) {
 #[test]
 fn update_whose_square_overflows_is_refused_and_changes_nothing() {
     overflow_is_refused(FTRL);
-    overflow_is_refused(Adam {
-        beta2: 0.0,
-        ..Adam::default()
-    });
+    overflow_is_refused(Adam { beta2: 0.0, ..Adam::default() });
 }
 
 #[test]
@@ -54,10 +51,7 @@ fn bsp_sum_that_overflows_is_refused_for_each_worker_and_its_clock_can_be_pushed
     assert_eq!(refused(answers), [overflow(0, 1, 0), overflow(1, 1, 0)]);
     assert_eq!(head.values(), [0.0, 0.0]);
     assert_eq!(head.hear(worker(0), push(1, 0, 1)), []);
-    assert_eq!(
-        head.hear(worker(1), push(1, 1, 1)),
-        [ack(1, 0, 1), ack(1, 1, 1)]
-    );
+    assert_eq!(head.hear(worker(1), push(1, 1, 1)), [ack(1, 0, 1), ack(1, 1, 1)]);
     assert_eq!(head.values(), [2.0, 4.0]);
 }
 
@@ -84,10 +78,7 @@ fn later_push_of_a_refused_worker_is_to_be_sent_again() {
     let answers = head.hear(worker(1), push_of(1, 1, 1, [2e38, 1.0]));
     let expected = Clock(1);
     let too_early = (worker(0), 2, Refusal::Gap { expected });
-    assert_eq!(
-        refused(answers),
-        [overflow(0, 1, 0), too_early, overflow(1, 1, 0)]
-    );
+    assert_eq!(refused(answers), [overflow(0, 1, 0), too_early, overflow(1, 1, 0)]);
     for clock in 1..=2 {
         assert_eq!(head.hear(worker(0), push(1, 0, clock)), []);
         let answers = head.hear(worker(1), push(1, 1, clock));
@@ -104,15 +95,10 @@ fn overflowing_update_is_not_sent_down_the_chain() {
     assert_eq!(refused(answers), [overflow(0, 1, 0), overflow(1, 1, 0)]);
     head.hear(worker(0), push(1, 0, 1));
     let sent = head.hear(worker(1), push(1, 1, 1));
-    let [(to, Message::Replicate(entry))] = &sent[..] else {
-        panic!("{sent:?}")
-    };
+    let [(to, Message::Replicate(entry))] = &sent[..] else { panic!("{sent:?}") };
     // The place in the log after the list of workers.
     assert_eq!((*to, entry.seq), (server(1), Seq(2)));
-    assert_eq!(
-        head.hear(server(1), replicated(1, 2)),
-        [ack(1, 0, 1), ack(1, 1, 1)]
-    );
+    assert_eq!(head.hear(server(1), replicated(1, 2)), [ack(1, 0, 1), ack(1, 1, 1)]);
 }
 
 #[test]
@@ -141,24 +127,14 @@ fn shard_takes_pushes_again_when_a_newcomer_refuses_its_rows() {
     let from = server(2);
     let told = tail.tell(Event::Received { from, message });
     let (to, reason) = (NodeId(2), Refusal::BadRows);
-    assert_eq!(
-        told,
-        [Action::CopyRefused {
-            at: at(1),
-            to,
-            reason
-        }]
-    );
+    assert_eq!(told, [Action::CopyRefused { at: at(1), to, reason }]);
     assert_eq!(tail.hear(worker(0), push(1, 0, 1)), [ack(1, 0, 1)]);
     // Asked again in the same epoch, it does not stop for the same server.
     tail.tell(hand_over(2));
     assert_eq!(tail.hear(worker(0), push(1, 0, 2)), [ack(1, 0, 2)]);
     // Another server is copied to.
     let third = sent(tail.tell(hand_over(3)));
-    assert!(
-        matches!(&third[..], [(to, Message::Snapshot(_))] if *to == server(3)),
-        "{third:?}"
-    );
+    assert!(matches!(&third[..], [(to, Message::Snapshot(_))] if *to == server(3)), "{third:?}");
 }
 
 #[test]

@@ -40,11 +40,7 @@ fn samples() -> Vec<(Vec<usize>, f32)> {
 }
 
 fn margin(weights: &[f32], (features, label): &(Vec<usize>, f32)) -> f32 {
-    label
-        * features
-            .iter()
-            .map(|&feature| weights[feature])
-            .sum::<f32>()
+    label * features.iter().map(|&feature| weights[feature]).sum::<f32>()
 }
 
 /// Sparse logistic regression by so many workers, each with its part of the samples: the weights,
@@ -53,10 +49,7 @@ fn regress(workers: usize, kkt: Option<Kkt>) -> (Vec<f32>, f64, f64) {
     let samples = samples();
     let range = KeyRange::new(0, FEATURES as u64);
     let mut store = Store::new(Layout::dense(1, Proximal { rate: 2.0, l1: L1 }), range);
-    let filters = ArrayFilters {
-        kkt,
-        ..ArrayFilters::default()
-    };
+    let filters = ArrayFilters { kkt, ..ArrayFilters::default() };
     let mut filters = vec![PushFilter::new(ARRAY, 1, filters); workers];
     let mut sent_rows = 0;
     for _ in 0..ROUNDS {
@@ -67,10 +60,7 @@ fn regress(workers: usize, kkt: Option<Kkt>) -> (Vec<f32>, f64, f64) {
             let mut gradient = vec![0.0_f32; FEATURES];
             for sample in part {
                 let slope = -sample.1 / (1.0 + margin(&weights, sample).exp()) / SAMPLES as f32;
-                sample
-                    .0
-                    .iter()
-                    .for_each(|&feature| gradient[feature] += slope);
+                sample.0.iter().for_each(|&feature| gradient[feature] += slope);
             }
             let gradient = gradient.into();
             let sent = filter.filter(range, &Keys::All, &gradient, Some(&pulled));
@@ -82,9 +72,7 @@ fn regress(workers: usize, kkt: Option<Kkt>) -> (Vec<f32>, f64, f64) {
         store.update(range, &Keys::All, &total.into()).unwrap();
     }
     let weights = read(&store, range);
-    let losses = samples
-        .iter()
-        .map(|sample| (-margin(&weights, sample)).exp().ln_1p());
+    let losses = samples.iter().map(|sample| (-margin(&weights, sample)).exp().ln_1p());
     let loss = losses.sum::<f32>() / SAMPLES as f32;
     let penalty: f32 = weights.iter().map(|weight| L1 * weight.abs()).sum();
     let dropped = 1.0 - sent_rows as f64 / (ROUNDS * workers * FEATURES) as f64;
@@ -92,11 +80,7 @@ fn regress(workers: usize, kkt: Option<Kkt>) -> (Vec<f32>, f64, f64) {
 }
 
 fn dropping(threshold: f32, scale: f32) -> Option<Kkt> {
-    Some(Kkt {
-        threshold,
-        scale,
-        left_out: LeftOut::Dropped,
-    })
+    Some(Kkt { threshold, scale, left_out: LeftOut::Dropped })
 }
 
 #[test]
@@ -113,9 +97,6 @@ fn kkt_of_all_data_changes_no_weight() {
 fn kkt_of_a_part_of_the_data_hardly_changes_the_loss() {
     let (_, exact, _) = regress(4, None);
     let (_, filtered, dropped) = regress(4, dropping(0.5 * L1, 4.0));
-    assert!(
-        filtered <= 1.01 * exact,
-        "{filtered} where it could be {exact}"
-    );
+    assert!(filtered <= 1.01 * exact, "{filtered} where it could be {exact}");
     assert!(dropped > 0.1, "{dropped}");
 }

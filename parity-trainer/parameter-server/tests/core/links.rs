@@ -57,11 +57,7 @@ fn message() -> impl Strategy<Value = Message> {
 }
 
 fn link(key_lists: bool, lz4: bool, limits: LinkLimits) -> Link {
-    let filters = ArrayFilters {
-        key_lists,
-        lz4,
-        ..ArrayFilters::default()
-    };
+    let filters = ArrayFilters { key_lists, lz4, ..ArrayFilters::default() };
     let mut link = Link::new(limits, [(ARRAY, filters)]);
     // Known already: it stays as it is.
     link.define(ARRAY, ArrayFilters::default());
@@ -148,19 +144,10 @@ fn list_is_sent_once_in_either_direction() {
     let values = Values::from(vec![1.5; keys.len(RANGE)]);
     let message = push(keys.clone(), values.clone());
     for _ in 0..3 {
-        assert_eq!(
-            server.unpack(worker.pack(message.clone())).unwrap(),
-            message
-        );
+        assert_eq!(server.unpack(worker.pack(message.clone())).unwrap(), message);
     }
-    assert_eq!(
-        bytes_of(worker.traffic(), Filter::KeyLists),
-        (3 * bytes, bytes + 48)
-    );
-    assert_eq!(
-        bytes_of(server.received(), Filter::KeyLists),
-        (2 * bytes, 48)
-    );
+    assert_eq!(bytes_of(worker.traffic(), Filter::KeyLists), (3 * bytes, bytes + 48));
+    assert_eq!(bytes_of(server.received(), Filter::KeyLists), (2 * bytes, 48));
     let reply = reply(keys, values);
     let packed = server.pack(reply.clone());
     assert!(matches!(packed.keys, Some(PackedKeys::Known { .. })));
@@ -178,22 +165,11 @@ fn new_server_asks_for_the_list() {
         unreachable!("a list that was never sent")
     };
     worker.forget(digest);
-    assert_eq!(
-        server.unpack(worker.pack(message.clone())).unwrap(),
-        message
-    );
+    assert_eq!(server.unpack(worker.pack(message.clone())).unwrap(), message);
     let keys = Some(PackedKeys::Known { digest, count: 3 });
     let values = None;
-    let wrong = server.unpack(Packed {
-        message,
-        keys,
-        values,
-    });
-    assert_eq!(
-        wrong,
-        Err(UnpackError::UnknownKeys { digest }),
-        "of another length"
-    );
+    let wrong = server.unpack(Packed { message, keys, values });
+    assert_eq!(wrong, Err(UnpackError::UnknownKeys { digest }), "of another length");
     worker.forget(Digest(0));
 }
 
@@ -202,10 +178,7 @@ fn numbers_of_one_size_shrink_and_noise_is_left_alone() {
     let [mut end, mut other] = [(); 2].map(|()| link(false, true, LinkLimits::default()));
     // Gradients of about one size: their signs and exponents say little. Keys in steps say nothing.
     let smooth: Vec<f32> = (0..4096_u16).map(|i| 1.0 + f32::from(i) * 1e-5).collect();
-    let packed = end.pack(push(
-        list((0..4096).map(|i| RANGE.start + 3 * i)),
-        smooth.into(),
-    ));
+    let packed = end.pack(push(list((0..4096).map(|i| RANGE.start + 3 * i)), smooth.into()));
     assert!(matches!(packed.keys, Some(PackedKeys::Lz4 { ref bytes, .. }) if bytes.len() < 400));
     assert!(matches!(packed.values, Some(PackedValues::Lz4 { .. })));
     let (before, after) = bytes_of(end.traffic(), Filter::Lz4);

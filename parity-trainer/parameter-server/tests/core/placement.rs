@@ -24,20 +24,14 @@ fn join(count: std::ops::RangeInclusive<usize>) -> impl Strategy<Value = (Weight
 }
 
 fn placed(replicas: usize) -> Placement {
-    Placement {
-        replicas,
-        ..Placement::default()
-    }
+    Placement { replicas, ..Placement::default() }
 }
 
 fn chains(placement: Placement, servers: &Weights) -> Vec<Vec<NodeId>> {
     let ring = placement.ring(servers);
     let arrays = (0..ARRAYS).map(ArrayId);
     let chain = |array| (0..RANGES).map(move |i| (array, i * 1_000));
-    arrays
-        .flat_map(chain)
-        .map(|(array, first)| ring.chain(array, first))
-        .collect()
+    arrays.flat_map(chain).map(|(array, first)| ring.chain(array, first)).collect()
 }
 
 /// An array of a thousand keys a range.
@@ -254,11 +248,7 @@ fn placement_never_changes() {
     assert_eq!(chains, [[2, 5, 3], [2, 3, 5], [4, 1, 5], [3, 4, 1]]);
 
     let table = placed_table(Placement::default(), &servers, 7, 6);
-    let chains: Vec<_> = table
-        .routes()
-        .iter()
-        .map(|route| numbers(&route.chain))
-        .collect();
+    let chains: Vec<_> = table.routes().iter().map(|route| numbers(&route.chain)).collect();
     assert_eq!(chains, [[5, 1], [4, 5], [3, 2], [2, 3], [1, 4], [2, 1]]);
 }
 
@@ -269,12 +259,7 @@ fn table_needs_a_server_and_ranges_that_do_not_overlap() {
     assert!(ring(0).routing(1, ranges()).is_err());
     let table = ring(1).routing(1, ranges()).unwrap();
     assert_eq!(table.routes().len(), 4);
-    assert!(
-        table
-            .routes()
-            .iter()
-            .all(|route| route.chain == [NodeId(1)])
-    );
+    assert!(table.routes().iter().all(|route| route.chain == [NodeId(1)]));
     let overlapping = ranges().chain([(ARRAY, KeyRange::new(20, 30))]);
     assert!(ring(1).routing(1, overlapping).is_err());
 }

@@ -19,19 +19,13 @@ fn tables() -> impl Strategy<Value = Routing> {
 }
 
 fn alive(route: &Route, live: &BTreeSet<NodeId>) -> usize {
-    route
-        .chain
-        .iter()
-        .filter(|node| live.contains(node))
-        .count()
+    route.chain.iter().filter(|node| live.contains(node)).count()
 }
 
 /// The next steps of all shards that are not lost.
 fn plan(table: &Routing, wanted: &Routing, live: &BTreeSet<NodeId>) -> Vec<Step> {
     let routes = table.routes().iter().filter(|route| alive(route, live) > 0);
-    routes
-        .filter_map(|route| next_step(route, wanted, live))
-        .collect()
+    routes.filter_map(|route| next_step(route, wanted, live)).collect()
 }
 
 /// Returns true if the registry allows the change, without the planner's words: one shard is gone,
@@ -39,10 +33,7 @@ fn plan(table: &Routing, wanted: &Routing, live: &BTreeSet<NodeId>) -> Vec<Step>
 /// servers fewer in the same order.
 fn is_allowed(before: &Routing, after: &Routing) -> bool {
     let only_in = |table: &Routing, other: &Routing| -> Vec<Route> {
-        let routes = table
-            .routes()
-            .iter()
-            .filter(|route| !other.routes().contains(route));
+        let routes = table.routes().iter().filter(|route| !other.routes().contains(route));
         routes.cloned().collect()
     };
     let (gone, new) = (only_in(before, after), only_in(after, before));
@@ -86,14 +77,8 @@ fn check_end(
         let mut named: BTreeSet<NodeId> = target.chain.iter().copied().collect();
         named.retain(|node| live.contains(node));
         prop_assert!(held.is_superset(&named) && held.is_subset(live));
-        prop_assert!(
-            held == named || held.len() <= target.chain.len(),
-            "{held:?} for {named:?}"
-        );
-        needed += named
-            .iter()
-            .filter(|node| !was.chain.contains(node))
-            .count();
+        prop_assert!(held == named || held.len() <= target.chain.len(), "{held:?} for {named:?}");
+        needed += named.iter().filter(|node| !was.chain.contains(node)).count();
     }
     Ok(needed)
 }

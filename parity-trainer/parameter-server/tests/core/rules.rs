@@ -4,15 +4,8 @@ use std::sync::Arc;
 
 use crate::support::*;
 
-const SGD: Sgd = Sgd {
-    rate: 0.1,
-    decay: 0.01,
-};
-const MOMENTUM: Momentum = Momentum {
-    rate: 0.05,
-    momentum: 0.9,
-    decay: 0.01,
-};
+const SGD: Sgd = Sgd { rate: 0.1, decay: 0.01 };
+const MOMENTUM: Momentum = Momentum { rate: 0.05, momentum: 0.9, decay: 0.01 };
 
 /// Compares the weight after each gradient, from `start`, through a store of one row.
 fn check(
@@ -123,25 +116,9 @@ fn rules() -> impl Strategy<Value = Arc<dyn UpdateRule>> {
         let rule: Arc<dyn UpdateRule> = match kind {
             0 => Arc::new(Add),
             1 => Arc::new(Sgd { rate: a, decay: b }),
-            2 => Arc::new(Momentum {
-                rate: a,
-                momentum: b,
-                decay: d,
-            }),
-            3 => Arc::new(Adam {
-                rate: a,
-                beta1: b,
-                beta2: c,
-                epsilon: d,
-                decay: a,
-                decoupled,
-            }),
-            _ => Arc::new(Ftrl {
-                alpha: a,
-                beta: b,
-                l1: c,
-                l2: d,
-            }),
+            2 => Arc::new(Momentum { rate: a, momentum: b, decay: d }),
+            3 => Arc::new(Adam { rate: a, beta1: b, beta2: c, epsilon: d, decay: a, decoupled }),
+            _ => Arc::new(Ftrl { alpha: a, beta: b, l1: c, l2: d }),
         };
         rule
     })
@@ -206,9 +183,7 @@ fn usual_rules_need_no_trial_and_unusual_ones_do() {
         &changed(adam, |adam| adam.beta1 = 1.0),
         &changed(adam, |adam| adam.beta2 = 1.0),
         &changed(adam, |adam| adam.decay = 1e38),
-        &changed(adam, |adam| {
-            (adam.decay, adam.rate, adam.decoupled) = (1e30, 1.0, true)
-        }),
+        &changed(adam, |adam| (adam.decay, adam.rate, adam.decoupled) = (1e30, 1.0, true)),
         &changed(FTRL, |ftrl| ftrl.alpha = 0.0),
         &changed(FTRL, |ftrl| ftrl.beta = -1.0),
         &changed(FTRL, |ftrl| (ftrl.beta, ftrl.l2) = (0.0, 0.0)),
@@ -220,11 +195,7 @@ fn usual_rules_need_no_trial_and_unusual_ones_do() {
 
 #[test]
 fn ftrl_keeps_weak_features_at_exactly_zero() {
-    let rule = Ftrl {
-        l1: 1.0,
-        l2: 0.0,
-        ..FTRL
-    };
+    let rule = Ftrl { l1: 1.0, l2: 0.0, ..FTRL };
     let (mut weight, [mut sums, mut squares]) = ([0.0], [[0.0]; 2]);
     for gradient in [0.3, -0.2, 0.4] {
         rule.apply(0, &[gradient], &mut weight, &mut [&mut sums, &mut squares]);

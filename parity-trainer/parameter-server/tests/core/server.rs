@@ -15,19 +15,13 @@ fn acknowledgement_waits_for_the_chain() {
     let mut head = Node::new(0, EVENTUAL, &[0, 1]);
     let sent = head.hear(worker(0), push(1, 0, 1));
     // Place 1 is the list of workers.
-    let [(to, Message::Replicate(entry))] = &sent[..] else {
-        panic!("{sent:?}")
-    };
+    let [(to, Message::Replicate(entry))] = &sent[..] else { panic!("{sent:?}") };
     assert_eq!((*to, entry.seq), (server(1), Seq(2)));
     let again = head.hear(worker(0), push(1, 0, 1));
     assert_eq!(again, [], "a resend is neither applied nor acknowledged");
     assert_eq!(head.hear(server(1), replicated(1, 2)), [ack(1, 0, 1)]);
     let again = head.hear(worker(0), push(1, 0, 1));
-    assert_eq!(
-        again,
-        [ack(1, 0, 1)],
-        "a resend of what is safe is acknowledged"
-    );
+    assert_eq!(again, [ack(1, 0, 1)], "a resend of what is safe is acknowledged");
     assert_eq!(head.values(), [1.0, 2.0]);
 }
 
@@ -58,11 +52,7 @@ fn promoted_head_knows_what_it_has_applied() {
     second.hear(server(0), entry(2, [1.0, 2.0]));
     let again = second.hear(server(0), entry(2, [1.0, 2.0]));
     assert_eq!(again, [(server(0), replicated(1, 2))], "acknowledged again");
-    assert_eq!(
-        second.hear(server(0), entry(4, [1.0, 2.0])),
-        [],
-        "too early"
-    );
+    assert_eq!(second.hear(server(0), entry(4, [1.0, 2.0])), [], "too early");
     second.route(2, &[1]);
     assert_eq!(second.hear(worker(0), push(2, 0, 1)), [ack(2, 0, 1)]);
     assert_eq!(second.values(), [1.0, 2.0], "applied once");
@@ -75,10 +65,7 @@ fn bsp_adds_up_before_it_replicates() {
     let entry = head.ask(worker(1), push(1, 1, 1));
     let sum = vec![2.0, 4.0].into();
     assert_eq!(entry, update(2, &[0, 1], Keys::All, sum));
-    assert_eq!(
-        head.hear(server(1), replicated(1, 2)),
-        [ack(1, 0, 1), ack(1, 1, 1)]
-    );
+    assert_eq!(head.hear(server(1), replicated(1, 2)), [ack(1, 0, 1), ack(1, 1, 1)]);
 }
 
 fn pull(worker: u64, request: u64, clock: u64, keys: Keys) -> Message {
@@ -99,10 +86,7 @@ fn tail_that_does_not_know_the_reader_does_not_answer_it() {
     let answer = tail.ask(worker(0), pull(0, 1, 2, Keys::All));
     assert_eq!(refusal(&answer), Some(Refusal::UnknownWorker));
     let answer = tail.ask(worker(0), pull(0, 1, 0, Keys::All));
-    assert!(
-        matches!(answer, Message::PullReply(_)),
-        "as it is: {answer:?}"
-    );
+    assert!(matches!(answer, Message::PullReply(_)), "as it is: {answer:?}");
 }
 
 #[test]
@@ -125,10 +109,8 @@ fn requests_to_the_wrong_server_or_with_wrong_rows_are_refused() {
         let answer = head.ask(worker(from), request);
         assert_eq!(refusal(&answer), Some(reason), "{number}");
     }
-    let to_tail = [
-        (pull(0, 1, 0, list([1, 0])), Refusal::BadKeys),
-        (push(1, 0, 1), Refusal::NotHead),
-    ];
+    let to_tail =
+        [(pull(0, 1, 0, list([1, 0])), Refusal::BadKeys), (push(1, 0, 1), Refusal::NotHead)];
     for (request, reason) in to_tail {
         assert_eq!(refusal(&tail.ask(worker(0), request)), Some(reason));
     }
@@ -139,18 +121,12 @@ fn waiting_pull_is_answered_once_and_bounded() {
     let config = config(|config| config.max_waiting = 1);
     let mut only = Node::bounded(1, Consistency::Bsp, &[1], config);
     assert_eq!(only.hear(worker(0), pull(0, 1, 2, Keys::All)), []);
-    assert_eq!(
-        only.hear(worker(0), pull(0, 1, 2, Keys::All)),
-        [],
-        "a resend takes no place"
-    );
+    assert_eq!(only.hear(worker(0), pull(0, 1, 2, Keys::All)), [], "a resend takes no place");
     let full = only.ask(worker(1), pull(1, 1, 2, Keys::All));
     assert_eq!(refusal(&full), Some(Refusal::Busy));
     only.hear(worker(0), push(1, 0, 1));
     let answers = only.hear(worker(1), push(1, 1, 1));
-    let replies = answers
-        .iter()
-        .filter(|(_, message)| matches!(message, Message::PullReply(_)));
+    let replies = answers.iter().filter(|(_, message)| matches!(message, Message::PullReply(_)));
     assert_eq!(replies.count(), 1, "{answers:?}");
 }
 
@@ -170,20 +146,14 @@ fn fresh_rows_are_sent_to_readers_when_a_clock_is_finished() {
     });
     assert_eq!(sent, [ack(1, 1, 1), (worker(0), fresh)]);
     only.tell(Event::Members(members(2, &[1])));
-    assert_eq!(
-        only.hear(worker(1), push(1, 1, 2)),
-        [ack(1, 1, 2)],
-        "the reader has left"
-    );
+    assert_eq!(only.hear(worker(1), push(1, 1, 2)), [ack(1, 1, 2)], "the reader has left");
 }
 
 #[test]
 fn array_is_known_anew_while_no_shard_of_it_is_held() {
     let array = |width| array(Layout::dense(width, Add), EVENTUAL);
-    let mut node = Node(
-        Server::new(NodeId(1), ServerConfig::default(), [(ARRAY, array(5))]),
-        ms(0),
-    );
+    let mut node =
+        Node(Server::new(NodeId(1), ServerConfig::default(), [(ARRAY, array(5))]), ms(0));
     node.0.define(ARRAY, array(1));
     node.route(1, &[1]);
     node.0.define(ARRAY, array(5));
@@ -203,10 +173,7 @@ fn log_that_is_long_in_bytes_or_entries_takes_no_more() {
         assert!(!is_busy(&head.hear(worker(0), push(1, 0, 1))));
         assert!(!is_busy(&head.hear(worker(0), push(1, 0, 2))));
         assert!(is_busy(&head.hear(worker(0), push(1, 0, 3))));
-        assert!(
-            !is_busy(&head.hear(worker(0), push(1, 0, 2))),
-            "a resend needs no room"
-        );
+        assert!(!is_busy(&head.hear(worker(0), push(1, 0, 2))), "a resend needs no room");
         head.hear(server(2), replicated(1, 3));
         assert!(!is_busy(&head.hear(worker(0), push(1, 0, 3))));
     }
@@ -231,11 +198,7 @@ fn unacknowledged_entries_are_sent_again_after_a_while() {
     let entry = head.hear(worker(0), push(1, 0, 1));
     assert_eq!(head.wait(ms(49)), []);
     let again = head.wait(ms(1));
-    assert_eq!(
-        (again.len(), &again[1..]),
-        (2, &entry[..]),
-        "with the list of workers"
-    );
+    assert_eq!((again.len(), &again[1..]), (2, &entry[..]), "with the list of workers");
     head.hear(server(1), replicated(1, 2));
     assert_eq!(head.0.next_timer(), None);
 }
@@ -244,9 +207,7 @@ fn unacknowledged_entries_are_sent_again_after_a_while() {
 fn pieces_of_wide_rows_are_small() {
     let mut tail = Node::bounded(1, Consistency::Bsp, &[1], config(|c| c.copy_bytes = 7));
     let pieces = sent(tail.tell(hand_over(2)));
-    let [(_, Message::Snapshot(piece))] = &pieces[..] else {
-        panic!("{pieces:?}")
-    };
+    let [(_, Message::Snapshot(piece))] = &pieces[..] else { panic!("{pieces:?}") };
     assert_eq!(piece.rows.values.len(), 1);
 }
 
@@ -276,11 +237,7 @@ const FORGET: Duration = Duration::from_secs(31);
 #[test]
 fn copy_that_gets_no_further_is_dropped() {
     let (mut source, mut newcomer, first) = copying();
-    assert_eq!(
-        source.wait(ms(50)),
-        [(server(2), first.clone())],
-        "sent again"
-    );
+    assert_eq!(source.wait(ms(50)), [(server(2), first.clone())], "sent again");
     newcomer.hear(server(1), first.clone());
     newcomer.wait(FORGET / 2);
     assert_eq!(newcomer.copies(), [(at(1), false)]);
@@ -311,10 +268,7 @@ fn complete_copy_is_proposed_until_the_epoch_is_raised() {
     assert_eq!(refusal(&stopped), Some(Refusal::Stopped));
     source.1 += ms(50);
     let add = NodeId(2);
-    assert_eq!(
-        source.tell(Event::Tick),
-        [Action::Propose { at: at(1), add }]
-    );
+    assert_eq!(source.tell(Event::Tick), [Action::Propose { at: at(1), add }]);
     source.route(2, &[1, 2]);
     assert!(source.0.shards().next().unwrap().accepts_pushes);
 }
@@ -322,9 +276,7 @@ fn complete_copy_is_proposed_until_the_epoch_is_raised() {
 #[test]
 fn copy_goes_on_after_a_refusal_that_may_be_repeated() {
     let (mut source, mut newcomer, first) = copying();
-    let Message::Snapshot(piece) = &first else {
-        panic!("{first:?}")
-    };
+    let Message::Snapshot(piece) = &first else { panic!("{first:?}") };
     let (transfer, part) = (piece.transfer, piece.part);
     let request = Request::Snapshot { transfer, part };
     let refused = answer(at(1), request, Some(Refusal::UnknownWorker));
@@ -347,11 +299,7 @@ fn newcomer_that_has_dropped_its_part_is_copied_to_again() {
     });
     assert_eq!((parts[0].1, parts[1].1), (1, 0));
     assert!(parts[0].0 < parts[1].0, "another attempt");
-    assert_eq!(
-        source.hear(server(2), dropped),
-        [],
-        "said again, of what is over"
-    );
+    assert_eq!(source.hear(server(2), dropped), [], "said again, of what is over");
     // It does not stand still meanwhile, and has taken note of what came while it did.
     assert_eq!(source.hear(worker(0), push(1, 0, 2)), [ack(1, 0, 2)]);
     let answer = source.ask(worker(1), push(1, 1, 1));

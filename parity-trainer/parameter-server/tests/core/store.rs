@@ -4,10 +4,7 @@ use crate::support::*;
 
 const END: Key = 3_000;
 const ALL: KeyRange = KeyRange::new(0, END);
-const SGD: Sgd = Sgd {
-    rate: 0.1,
-    decay: 0.0,
-};
+const SGD: Sgd = Sgd { rate: 0.1, decay: 0.0 };
 
 /// Adam up to a key, and rows that are replaced from there on.
 #[derive(Debug)]
@@ -57,11 +54,7 @@ impl Reference {
     }
 
     fn read(&self, width: usize) -> Vec<f32> {
-        let row = |key| {
-            self.0
-                .get(&key)
-                .map_or(vec![0.0; width], |row| row.0.clone())
-        };
+        let row = |key| self.0.get(&key).map_or(vec![0.0; width], |row| row.0.clone());
         (0..END).flat_map(row).collect()
     }
 }
@@ -89,8 +82,7 @@ fn op() -> impl Strategy<Value = Op> {
 fn copy(store: &Store, from: Key, to: Key, limit: usize) -> Store {
     let mut copy = Store::new(store.layout().clone(), ALL);
     let rows = vec![1.0; 2 * store.layout().width];
-    copy.update(ALL, &list([from, END - 1]), &rows.into())
-        .unwrap();
+    copy.update(ALL, &list([from, END - 1]), &rows.into()).unwrap();
     let mut at = 0;
     while at < END {
         let rows = store.extract(KeyRange::new(at, if at < to { to } else { END }), limit);
@@ -134,11 +126,7 @@ fn check(layout: Layout, ops: Vec<Op>) {
             Op::CopyOver(from, to, limit) => store = copy(&store, from, to, limit),
         }
         assert_eq!(read(&store, ALL), reference.read(layout.width));
-        let rows = if layout.sparse {
-            reference.0.len()
-        } else {
-            END as usize
-        };
+        let rows = if layout.sparse { reference.0.len() } else { END as usize };
         assert_eq!(store.rows(), rows);
     }
 }
@@ -170,10 +158,7 @@ fn assert_small(store: &Store) {
     let steps = if rule.counts_steps() { 4 } else { 0 };
     let needed = store.rows() * (key + 4 * layout.width * (1 + rule.slots()) + steps);
     let memory = store.memory();
-    assert!(
-        memory as f64 <= 1.2 * needed as f64,
-        "{memory} bytes where {needed} are needed"
-    );
+    assert!(memory as f64 <= 1.2 * needed as f64, "{memory} bytes where {needed} are needed");
 }
 
 #[test]
@@ -212,11 +197,7 @@ fn dense_range_of_many_runs_is_one_range() {
         let found = read(store, range);
         let found: Vec<f32> = found.chunks(WIDTH).map(|row| row[WIDTH - 1]).collect();
         let value = |key| if part.contains(key) { key as f32 } else { 0.0 };
-        assert_eq!(
-            found,
-            (start..end).map(value).collect::<Vec<f32>>(),
-            "{range:?}"
-        );
+        assert_eq!(found, (start..end).map(value).collect::<Vec<f32>>(), "{range:?}");
     };
     for (start, end) in [(3, 53), (10, 40), (18, 20), (34, 53), (7, 7)] {
         check(&store, start, end);

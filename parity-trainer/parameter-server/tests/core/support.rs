@@ -10,12 +10,7 @@ pub use proptest::test_runner::TestCaseError;
 pub const ARRAY: ArrayId = ArrayId(0);
 pub const RANGE: KeyRange = KeyRange::new(0, 2);
 pub const REGISTRY: Peer = Peer::Server(NodeId(99));
-pub const FTRL: Ftrl = Ftrl {
-    alpha: 0.1,
-    beta: 1.0,
-    l1: 0.5,
-    l2: 0.3,
-};
+pub const FTRL: Ftrl = Ftrl { alpha: 0.1, beta: 1.0, l1: 0.5, l2: 0.3 };
 
 pub fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -51,13 +46,7 @@ pub fn table(version: u64, routes: impl IntoIterator<Item = Route>) -> Routing {
 }
 
 pub fn push_rows(at: ShardRef, worker: u64, clock: u64, keys: Keys, values: Values) -> Push {
-    Push {
-        at,
-        worker: WorkerId(worker),
-        clock: Clock(clock),
-        keys,
-        values,
-    }
+    Push { at, worker: WorkerId(worker), clock: Clock(clock), keys, values }
 }
 
 pub fn push_of(epoch: u64, worker: u64, clock: u64, values: [f32; 2]) -> Message {
@@ -75,11 +64,7 @@ pub fn push_ack(at: ShardRef, worker: u64, clock: u64) -> Message {
 }
 
 pub fn answer(at: ShardRef, request: Request, refusal: Option<Refusal>) -> Message {
-    Message::Answer(Answer {
-        at,
-        request,
-        refusal,
-    })
+    Message::Answer(Answer { at, request, refusal })
 }
 
 /// The acknowledgement of a push to its worker.
@@ -99,21 +84,12 @@ pub fn entry(seq: u64, values: [f32; 2]) -> Message {
 /// A log entry of these workers' pushes of clock 1.
 pub fn update(seq: u64, workers: &[u64], keys: Keys, values: Values) -> Message {
     let clocks = workers.iter().map(|&id| (WorkerId(id), Clock(1)));
-    let update = Update {
-        range: RANGE,
-        clocks: clocks.collect(),
-        keys,
-        values,
-    };
+    let update = Update { range: RANGE, clocks: clocks.collect(), keys, values };
     replicate(seq, Operation::Update(update))
 }
 
 pub fn replicate(seq: u64, operation: Operation) -> Message {
-    Message::Replicate(Replicate {
-        at: at(1),
-        seq: Seq(seq),
-        operation,
-    })
+    Message::Replicate(Replicate { at: at(1), seq: Seq(seq), operation })
 }
 
 pub fn members(version: u64, workers: &[u64]) -> Members {
@@ -133,10 +109,7 @@ pub fn read(store: &Store, range: KeyRange) -> Vec<f32> {
 }
 
 pub fn array(layout: Layout, consistency: Consistency) -> ArrayConfig {
-    ArrayConfig {
-        layout,
-        consistency,
-    }
+    ArrayConfig { layout, consistency }
 }
 
 /// A server, and its time.
@@ -180,11 +153,7 @@ impl Node {
     pub fn wait(&mut self, time: Duration) -> Vec<(Peer, Message)> {
         self.1 += time;
         let is_due = self.0.next_timer().is_some_and(|due| due <= self.1);
-        if is_due {
-            sent(self.tell(Event::Tick))
-        } else {
-            Vec::new()
-        }
+        if is_due { sent(self.tell(Event::Tick)) } else { Vec::new() }
     }
 
     pub fn copies(&self) -> Vec<(ShardRef, bool)> {

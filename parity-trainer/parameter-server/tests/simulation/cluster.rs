@@ -129,29 +129,16 @@ impl Simulation {
             Consistency::EagerSsp(slack) => Consistency::EagerSsp(slack + 1),
             _ => Consistency::BoundedDelay(1),
         };
-        let counted = Layout {
-            sparse: rng.random(),
-            ..Layout::dense(COLUMNS, Add)
-        };
+        let counted = Layout { sparse: rng.random(), ..Layout::dense(COLUMNS, Add) };
         let rule = trained::rule(seed, bug == Some(Bug::SkipsFiniteCheck));
-        let trained = Layout {
-            rule,
-            ..Layout::dense(2, Add)
-        };
-        let array = |layout| ArrayConfig {
-            layout,
-            consistency,
-        };
+        let trained = Layout { rule, ..Layout::dense(2, Add) };
+        let array = |layout| ArrayConfig { layout, consistency };
         let is_lossless = rng.random_bool(0.3);
         let mut simulation = Self {
             registry: Registry::new(&mut rng, 3),
             leading: (bug.is_none() && seed % 2 == 1).then(|| Leading::new(&mut rng)),
             check: Checker::new(model),
-            loss: if is_lossless {
-                0.0
-            } else {
-                rng.random_range(0.0..0.15)
-            },
+            loss: if is_lossless { 0.0 } else { rng.random_range(0.0..0.15) },
             rng,
             model,
             tally: BTreeMap::new(),
@@ -199,10 +186,7 @@ impl Simulation {
                 self.cut_off.clear();
                 self.report(|cluster| cluster.suspicions.clear());
             }
-            let stuck = self
-                .workers
-                .iter()
-                .filter(|(_, worker)| !worker.has_finished());
+            let stuck = self.workers.iter().filter(|(_, worker)| !worker.has_finished());
             let stuck: Vec<_> = stuck.map(|(id, worker)| (id, worker.clock)).collect();
             let has_finished = stuck.is_empty();
             let error = || format!("liveness: {stuck:?} {:?}", self.registry.routing);
@@ -212,8 +196,7 @@ impl Simulation {
                 break;
             }
         }
-        self.check
-            .at_the_end(&self.registry.routing, &self.servers, &self.workers)?;
+        self.check.at_the_end(&self.registry.routing, &self.servers, &self.workers)?;
         Ok(self.tally)
     }
 
@@ -295,8 +278,7 @@ impl Simulation {
 
     fn at(&mut self, delay_us: u64, due: Due) {
         self.scheduled += 1;
-        self.queue
-            .insert((self.now + delay_us, self.scheduled), due);
+        self.queue.insert((self.now + delay_us, self.scheduled), due);
     }
 
     /// Schedules a timer, `least` from now.

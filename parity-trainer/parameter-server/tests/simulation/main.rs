@@ -10,9 +10,7 @@ use cluster::{Bug, Simulation};
 
 #[test]
 fn thousand_clusters_keep_every_invariant() {
-    let one = std::env::var("PARAPET_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok());
+    let one = std::env::var("PARAPET_SEED").ok().and_then(|seed| seed.parse().ok());
     let seeds = one.map_or(0..1000, |seed: u64| seed..seed + 1);
     let mut sum: BTreeMap<&str, usize> = BTreeMap::new();
     let mut failed = Vec::new();
@@ -44,11 +42,7 @@ fn thousand_clusters_keep_every_invariant() {
         "given up",
         "new leader",
     ];
-    for (event, least) in events
-        .map(|event| (event, 300))
-        .into_iter()
-        .chain([("leave", 100)])
-    {
+    for (event, least) in events.map(|event| (event, 300)).into_iter().chain([("leave", 100)]) {
         let count = sum.get(event).copied().unwrap_or(0);
         assert!(one.is_some() || count > least, "{event}: {count}");
     }

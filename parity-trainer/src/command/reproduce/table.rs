@@ -98,10 +98,7 @@ impl Row<'_> {
             _ if seeds == 0 => "not run".to_owned(),
             (Some(bound), Some(loss)) if loss > bound + ROUNDING => "**missed**".to_owned(),
             (Some(_), Some(_)) if seeds < self.seeds.max(JUDGED_SEEDS) => {
-                format!(
-                    "not judged: {seeds} of {} seeds",
-                    self.seeds.max(JUDGED_SEEDS)
-                )
+                format!("not judged: {seeds} of {} seeds", self.seeds.max(JUDGED_SEEDS))
             }
             (Some(_), Some(_)) => "met".to_owned(),
             _ => "reported".to_owned(),
@@ -115,9 +112,7 @@ impl Row<'_> {
     fn cells(&self) -> String {
         let runs = || self.runs.iter();
         let share = |part: f64| percent(part, 2);
-        let accuracy = runs()
-            .next()
-            .and_then(|run| run.evaluation.accuracy_deployed);
+        let accuracy = runs().next().and_then(|run| run.evaluation.accuracy_deployed);
         let reconstructed = mean(runs().map(|run| Some(run.first()?.accuracy?.value)));
         let agreement = || mean(runs().map(|run| Some(run.first()?.agreement.value)));
         let agreement = || Some(format!("agreement {}", share(agreement()?)));
@@ -132,17 +127,10 @@ impl Row<'_> {
             accuracy.map(share).unwrap_or_default(),
             distinct(runs().map(|run| run.training.code.clone())),
             distinct(runs().map(|run| run.training.network.clone())),
-            reconstructed
-                .map(share)
-                .or_else(agreement)
-                .unwrap_or_default(),
-            self.loss()
-                .map(|loss| format!("{loss:.2}"))
-                .unwrap_or_default(),
+            reconstructed.map(share).or_else(agreement).unwrap_or_default(),
+            self.loss().map(|loss| format!("{loss:.2}")).unwrap_or_default(),
             join(runs().filter_map(|run| Some(run.loss()?.hundredths(2, "")))),
-            self.bound
-                .map(|bound| bound.to_string())
-                .unwrap_or_default(),
+            self.bound.map(|bound| bound.to_string()).unwrap_or_default(),
             self.verdict(),
             join(runs().filter_map(cost)),
             join(runs().map(|run| format!("{:.0}", run.training.seconds))),
@@ -222,11 +210,7 @@ mod tests {
 
     #[test]
     fn row_is_met_by_the_mean_of_three_seeds() {
-        let runs = vec![
-            run(0.9, 0.89, 0.5),
-            run(0.9, 0.87, 0.51),
-            run(0.9, 0.88, 1.2),
-        ];
+        let runs = vec![run(0.9, 0.89, 0.5), run(0.9, 0.87, 0.51), run(0.9, 0.88, 1.2)];
         let text = row(Some(2.0), runs.clone());
         let line = "| digits-k2 | digits, own | 90.00 % | stack-slots-k2-r1 | lenet:8 | 88.00 % \
             | 2.00 | 1.00 [1.00, 1.00]; 3.00 [3.00, 3.00]; 2.00 [2.00, 2.00] | 2 | met \
@@ -243,10 +227,7 @@ mod tests {
         assert!(one(5.0).contains("not judged: 1 of 3 seeds"));
         assert!(one(1.0).contains("**missed**"));
         let none = row(Some(1.0), Vec::new());
-        assert!(
-            none.contains("- **digits-k2** is not complete: no data."),
-            "{none}"
-        );
+        assert!(none.contains("- **digits-k2** is not complete: no data."), "{none}");
         assert!(none.contains("| not run |"), "{none}");
     }
 }

@@ -51,10 +51,7 @@ impl Candidate {
 
     fn name(&self) -> String {
         let (network, loss) = (&self.network, self.loss);
-        format!(
-            "{network}, {} outputs, loss {loss}",
-            transform_name(&self.transform)
-        )
+        format!("{network}, {} outputs, loss {loss}", transform_name(&self.transform))
     }
 }
 

@@ -88,10 +88,7 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches, threads: usize) -> Result<(
     }
     let seconds = begun.elapsed().as_secs_f64();
     let test = &mut inputs.data.test;
-    inputs
-        .settings
-        .scaling()
-        .apply(&test.shape, &mut test.values);
+    inputs.settings.scaling().apply(&test.shape, &mut test.values);
     let evaluation = evaluate(&inputs, &name, &products)?;
     interrupt.wait_for_step();
     finish(&inputs, &name, &products, &evaluation, seconds)
@@ -111,12 +108,7 @@ fn rows(inputs: &Inputs, name: &str, folder: &RunFolder) -> Result<Vec<Row>, Tra
             }
         };
         let digest = settings.digest(&[&inputs.digest, &row.to_string()])?;
-        Ok(Row {
-            name,
-            row,
-            folder,
-            digest,
-        })
+        Ok(Row { name, row, folder, digest })
     };
     all.map(row).collect()
 }
@@ -129,10 +121,7 @@ fn train(
     interrupt: &Interrupt,
 ) -> Result<Product, TrainError> {
     let (settings, common) = (&inputs.settings, &inputs.settings.common);
-    let run = ParityRun {
-        row: row.row,
-        ..inputs.run.clone()
-    };
+    let run = ParityRun { row: row.row, ..inputs.run.clone() };
     let deployed = &inputs.deployed;
     let mut more = vec![
         ("deployed-runtime", deployed.runtime.to_owned()),
@@ -181,20 +170,13 @@ fn evaluate(
     };
     let (mut rows, mut learned) = (Vec::new(), None);
     for (Row { row: number, .. }, trained, calibration) in products {
-        let row = |row, model| ParityRow {
-            row,
-            model,
-            calibration: calibration.as_ref(),
-        };
+        let row = |row, model| ParityRow { row, model, calibration: calibration.as_ref() };
         match trained {
             Trained::Model(network) => rows.push(row(*number, network)),
             Trained::Slots(slots) => rows.push(row(*number, slots)),
             Trained::LearnedCode { encoder, decoder } => {
-                let sizes = Sizes {
-                    spec,
-                    sample_len: test.sample_len(),
-                    output_len: deployed.outputs(),
-                };
+                let sizes =
+                    Sizes { spec, sample_len: test.sample_len(), output_len: deployed.outputs() };
                 let (encoder, decoder) = (encoder.to_onnx()?, decoder.to_onnx()?);
                 let (runtime, place) = (OnnxRuntime::load(None)?, Path::new("the trained code"));
                 let code = LearnedCode::from_onnx(&runtime, sizes, place, (&encoder, &decoder))?;
@@ -257,9 +239,7 @@ fn finish(
             places.push(student.write(&settings.common.out)?);
         }
     }
-    let places: Vec<String> = (places.iter())
-        .map(|place| place.display().to_string())
-        .collect();
+    let places: Vec<String> = (places.iter()).map(|place| place.display().to_string()).collect();
     let transform = transform_name(&run.code.transform);
     if let Some(path) = &settings.common.json {
         let one_missing = evaluation.by_losses.first();
@@ -300,10 +280,7 @@ fn figures(evaluation: &CodeEvaluation) -> [(&'static str, Option<f64>); 3] {
     [
         ("accuracy_deployed", evaluation.accuracy_deployed),
         ("accuracy_reconstructed", accuracy),
-        (
-            "agreement",
-            one_missing.map(|losses| losses.agreement.value),
-        ),
+        ("agreement", one_missing.map(|losses| losses.agreement.value)),
     ]
 }
 

@@ -36,10 +36,7 @@ pub(super) struct Cost {
     pub(super) time: f64,
     pub(super) multiply_adds: u64,
     /// Multiply-adds of a query, where the deployed model's network is known.
-    #[serde(
-        rename = "multiply_adds_deployed",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "multiply_adds_deployed", skip_serializing_if = "Option::is_none")]
     pub(super) deployed: Option<u64>,
 }
 
@@ -47,10 +44,7 @@ impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millions = |count: u64| count as f64 / 1e6;
         let (time, own) = (self.time, millions(self.multiply_adds));
-        write!(
-            f,
-            "{time:.2} times a query's time, {own:.2} million multiply-adds"
-        )?;
+        write!(f, "{time:.2} times a query's time, {own:.2} million multiply-adds")?;
         match self.deployed {
             Some(deployed) => write!(f, " (a query: {:.2})", millions(deployed)),
             None => Ok(()),
@@ -208,10 +202,7 @@ fn learned(
     let (given, made) = ((k + r) * outputs, k * outputs);
     let named = |name: &Option<String>, default: String| name.clone().unwrap_or(default).parse();
     let encoder = named(&settings.network, format!("mlp:{inputs},{inputs}"))?;
-    let decoder = named(
-        &settings.decoder_network,
-        format!("mlp:{given},{given},{made}"),
-    )?;
+    let decoder = named(&settings.decoder_network, format!("mlp:{given},{given},{made}"))?;
     // Serving runs them by ONNX Runtime.
     trial(&encoder, &shape, inputs / k * r)?.to_onnx()?;
     trial(&decoder, &[given], made)?.to_onnx()?;
@@ -243,10 +234,7 @@ impl Inputs {
             found.extend(widest(&family, settings.max_cost(), cost)?);
         }
         found.sort_by(|(_, one), (_, other)| one.total_cmp(other));
-        let within = found
-            .iter()
-            .filter(|(_, cost)| *cost <= settings.max_cost())
-            .count();
+        let within = found.iter().filter(|(_, cost)| *cost <= settings.max_cost()).count();
         found.truncate(within.max(1));
         for (network, cost) in &found {
             eprintln!("{network}: a parity query takes {cost:.2} times as long as a query");

@@ -183,31 +183,15 @@ impl Checked for Settings {
         let filters = "they shorten messages on a cluster: leave it out, or give --cluster";
         let has_filters = self.filters.is_some_and(|filters| !filters.is_none());
         for (is_misplaced, name, problem) in [
-            (
-                !is_learned && self.decoder_network.is_some(),
-                "decoder-network",
-                only_learned,
-            ),
+            (!is_learned && self.decoder_network.is_some(), "decoder-network", only_learned),
             (
                 !is_learned && !self.has_slots() && self.loss.is_some(),
                 "loss",
                 "a weighted sum is learned by its squared error; leave it out",
             ),
-            (
-                !self.has_slots() && self.max_cost.is_some(),
-                "max-cost",
-                only_stack,
-            ),
-            (
-                !self.has_slots() && self.minutes.is_some(),
-                "minutes",
-                only_stack,
-            ),
-            (
-                !self.has_slots() && self.student.is_some(),
-                "student",
-                only_stack,
-            ),
+            (!self.has_slots() && self.max_cost.is_some(), "max-cost", only_stack),
+            (!self.has_slots() && self.minutes.is_some(), "minutes", only_stack),
+            (!self.has_slots() && self.student.is_some(), "student", only_stack),
             (is_uneven, "executors", uneven),
             (self.cluster.is_none() && has_filters, "filters", filters),
         ] {
@@ -291,10 +275,7 @@ impl Settings {
             optimiser: match self.optimiser {
                 OptimiserKind::Adam => OptimiserSpec::Adam { weight_decay },
                 OptimiserKind::AdamW => OptimiserSpec::AdamW { weight_decay },
-                OptimiserKind::Sgd => OptimiserSpec::Sgd {
-                    momentum,
-                    weight_decay,
-                },
+                OptimiserKind::Sgd => OptimiserSpec::Sgd { momentum, weight_decay },
             },
             learning_rate: self.common.learning_rate,
             schedule: self.schedule,
@@ -307,12 +288,7 @@ impl Settings {
     pub(super) fn absolute(&self) -> Self {
         let mut settings = self.clone();
         settings.cache = Some(self.cache());
-        let Self {
-            model,
-            cache,
-            common,
-            ..
-        } = &mut settings;
+        let Self { model, cache, common, .. } = &mut settings;
         let places = [model, &mut common.data, &mut common.out].into_iter();
         for place in places.chain(cache) {
             if let Ok(absolute) = std::path::absolute(&*place) {
@@ -348,9 +324,7 @@ impl FromStr for Generator {
     fn from_str(text: &str) -> Result<Self, String> {
         let coefficient = |text: &str| match text.trim().parse::<f32>() {
             Ok(number) if number.is_finite() => Ok(number),
-            _ => Err(format!(
-                "{text:?} is no coefficient; write rows such as `1,1;1,-0.5`"
-            )),
+            _ => Err(format!("{text:?} is no coefficient; write rows such as `1,1;1,-0.5`")),
         };
         let row = |row: &str| row.split(',').map(coefficient).collect();
         Ok(Self(text.split(';').map(row).collect::<Result<_, _>>()?))

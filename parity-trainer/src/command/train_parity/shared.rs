@@ -36,10 +36,7 @@ impl SharedTask {
         if inputs.digest != self.digest {
             let problem = "the data or the deployed model here are not those of the process that \
                 leads the training";
-            return Err(TrainError::settings(
-                Some(&inputs.settings.common.data),
-                problem,
-            ));
+            return Err(TrainError::settings(Some(&inputs.settings.common.data), problem));
         }
         let sets = inputs.answered()?;
         let mut run = inputs.run;

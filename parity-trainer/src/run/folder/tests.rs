@@ -7,11 +7,7 @@ use crate::training::{Sampler, TrainerState};
 
 fn checkpoint(step: u64) -> Checkpoint {
     let state = TrainerState {
-        backend: BackendState {
-            clock: step,
-            weights: vec![step as f32; 5],
-            slots: Vec::new(),
-        },
+        backend: BackendState { clock: step, weights: vec![step as f32; 5], slots: Vec::new() },
         buffers: Vec::new(),
         best: None,
         rng: stream(1, 2),
@@ -22,10 +18,7 @@ fn checkpoint(step: u64) -> Checkpoint {
 }
 
 fn record(step: u64) -> LogRecord {
-    LogRecord {
-        step,
-        ..LogRecord::default()
-    }
+    LogRecord { step, ..LogRecord::default() }
 }
 
 fn run(steps: &[u64]) -> (tempfile::TempDir, RunFolder) {
@@ -75,11 +68,7 @@ fn torn_checkpoint_is_skipped_and_the_log_goes_back_with_it() {
     assert_eq!(folder.records().unwrap(), [record(5)]);
 
     folder.save(&checkpoint(12)).unwrap();
-    assert_eq!(
-        steps(&folder),
-        [5, 12],
-        "a torn checkpoint is none of the last two"
-    );
+    assert_eq!(steps(&folder), [5, 12], "a torn checkpoint is none of the last two");
     for step in [5, 12] {
         fs::write(folder.0.join(file_name(step)), b"").unwrap();
     }
@@ -110,8 +99,5 @@ fn new_run_puts_the_one_before_aside() {
     fs::create_dir(&others.0).unwrap();
     fs::write(others.0.join(CONFIG), "theirs = true").unwrap();
     assert_refused(others.begin(), "another program's config.toml");
-    assert_refused(
-        RunFolder(folder.0.join("nowhere")).resume("a"),
-        "no run to resume",
-    );
+    assert_refused(RunFolder(folder.0.join("nowhere")).resume("a"), "no run to resume");
 }

@@ -127,12 +127,7 @@ impl Task for LearnedCodeTask {
         let agreeing = agreeing(agreement, &self.transform, &made, &wanted)?;
         let queries = made.size()[0] as usize;
         let told = loss.double_value(&[]);
-        Ok(Attempt {
-            loss,
-            told,
-            agreeing,
-            queries,
-        })
+        Ok(Attempt { loss, told, agreeing, queries })
     }
 
     /// Each prediction is missing alone.
@@ -144,10 +139,8 @@ impl Task for LearnedCodeTask {
         for chunk in self.validation_groups.chunks(VALIDATION_CHUNK * self.k) {
             let forward = || self.forward(&self.validation, chunk, &patterns, false);
             let (made, wanted) = no_grad(forward)?;
-            let (count, mean) = (
-                made.size()[0] as f64,
-                self.loss.of(&self.transform, &made, &wanted),
-            );
+            let (count, mean) =
+                (made.size()[0] as f64, self.loss.of(&self.transform, &made, &wanted));
             loss += mean.double_value(&[]) * count;
             queries += count;
             let made = values(&loss::invert(&self.transform, &made))?;
@@ -160,10 +153,7 @@ impl Task for LearnedCodeTask {
     }
 
     fn freeze(self: Box<Self>) -> Trained {
-        Trained::LearnedCode {
-            encoder: self.encoder.frozen(),
-            decoder: self.decoder.frozen(),
-        }
+        Trained::LearnedCode { encoder: self.encoder.frozen(), decoder: self.decoder.frozen() }
     }
 }
 

@@ -56,10 +56,7 @@ mod tests {
     #[test]
     fn patterns_are_those_that_can_be_recovered() {
         assert_eq!(all(2, 1), [0b01, 0b10]);
-        assert_eq!(
-            all(2, 2),
-            [0b0001, 0b0010, 0b0011, 0b0101, 0b0110, 0b1001, 0b1010]
-        );
+        assert_eq!(all(2, 2), [0b0001, 0b0010, 0b0011, 0b0101, 0b0110, 0b1001, 0b1010]);
         let [there, decoded, slots] = selection(&all(2, 2), 2, 2, Device::Cpu);
         let there = Vec::<f32>::try_from(there.get(3)).unwrap();
         assert_eq!(there, [0.0, 1.0, 0.0, 1.0]);

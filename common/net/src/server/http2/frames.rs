@@ -43,12 +43,7 @@ struct Tally {
 
 impl Default for Tally {
     fn default() -> Self {
-        Self {
-            left: PREFACE,
-            head: None,
-            requests: 0,
-            others: 0,
-        }
+        Self { left: PREFACE, head: None, requests: 0, others: 0 }
     }
 }
 
@@ -94,12 +89,7 @@ pub(super) struct Frames<S> {
 
 impl<S> Frames<S> {
     pub(super) fn new(io: S) -> Self {
-        Self {
-            io,
-            tally: Tally::default(),
-            written: 0,
-            turn: 0,
-        }
+        Self { io, tally: Tally::default(), written: 0, turn: 0 }
     }
 }
 

@@ -67,10 +67,7 @@ impl Watch {
             given_up: 0,
             answers: BTreeMap::new(),
         };
-        Arc::new(Self {
-            state: Mutex::new(state),
-            resets: Notify::new(),
-        })
+        Arc::new(Self { state: Mutex::new(state), resets: Notify::new() })
     }
 
     /// The client was told to go elsewhere, and knows after `notice`; a client that opens streams
@@ -83,12 +80,7 @@ impl Watch {
         let mut state = self.state.lock();
         let is_waited_for = state.closed_from.is_none_or(|from| Instant::now() < from);
         state.in_flight += usize::from(is_waited_for);
-        Ticket {
-            watch: Arc::clone(self),
-            arrival: Arc::default(),
-            answer: None,
-            is_waited_for,
-        }
+        Ticket { watch: Arc::clone(self), arrival: Arc::default(), answer: None, is_waited_for }
     }
 
     /// Ends when there was no request for `idle`, or a limit is broken.
@@ -162,9 +154,7 @@ impl Ticket {
 
     pub(super) fn taken(&self, bytes: usize) {
         let mut state = self.watch.state.lock();
-        let answer = self
-            .answer
-            .and_then(|number| state.answers.get_mut(&number));
+        let answer = self.answer.and_then(|number| state.answers.get_mut(&number));
         if let Some((_, taken)) = answer {
             *taken += bytes;
         }
@@ -271,12 +261,7 @@ pub struct ResponseBody<B> {
 
 impl<B> ResponseBody<B> {
     pub(super) fn new(body: B, ticket: Ticket) -> Self {
-        Self {
-            body: Box::pin(body),
-            ticket,
-            rest: Bytes::new(),
-            handed_on: 0,
-        }
+        Self { body: Box::pin(body), ticket, rest: Bytes::new(), handed_on: 0 }
     }
 }
 

@@ -58,12 +58,7 @@ impl Site {
         let (shutdown, asked) = oneshot::channel::<()>();
         let asked = async move { asked.await.unwrap_or(()) };
         let ended = tokio::spawn(server.run(source, asked, GRACE));
-        Self {
-            arrivals,
-            shutdown,
-            answer_slow,
-            ended,
-        }
+        Self { arrivals, shutdown, answer_slow, ended }
     }
 
     async fn connect(&self) -> DuplexStream {
@@ -79,10 +74,7 @@ impl Site {
 }
 
 async fn send(client: &mut DuplexStream, path: &str) {
-    client
-        .write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes())
-        .await
-        .unwrap();
+    client.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
 }
 
 async fn receive(client: &mut DuplexStream) -> String {
@@ -115,10 +107,7 @@ async fn a_connection_serves_one_request_after_another() {
 
 #[tokio::test(start_paused = true)]
 async fn a_header_that_does_not_arrive_closes_the_connection() {
-    let server = Site::start(Limits {
-        header_read_timeout: 3 * SECOND,
-        ..Limits::default()
-    });
+    let server = Site::start(Limits { header_read_timeout: 3 * SECOND, ..Limits::default() });
     let start = Instant::now();
     for beginning in ["", "GET / HTTP/1.1\r\nhos"] {
         let mut client = server.connect().await;
@@ -136,10 +125,7 @@ async fn a_header_that_does_not_arrive_closes_the_connection() {
 
 #[tokio::test(start_paused = true)]
 async fn a_header_that_is_too_large_is_refused() {
-    let server = Site::start(Limits {
-        max_header_bytes: 1024,
-        ..Limits::default()
-    });
+    let server = Site::start(Limits { max_header_bytes: 1024, ..Limits::default() });
     let mut client = server.connect().await;
     send(&mut client, &format!("/{}", "x".repeat(1024))).await;
     assert!(receive(&mut client).await.starts_with("HTTP/1.1 431"));
@@ -147,11 +133,8 @@ async fn a_header_that_is_too_large_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_reads_nothing_is_closed() {
-    let server = Site::start(Limits {
-        max_connections: 1,
-        write_timeout: 2 * SECOND,
-        ..Limits::default()
-    });
+    let server =
+        Site::start(Limits { max_connections: 1, write_timeout: 2 * SECOND, ..Limits::default() });
     let start = Instant::now();
     let mut stalled = server.connect().await;
     send(&mut stalled, "/large").await;
@@ -199,10 +182,7 @@ async fn a_connection_that_is_old_is_closed_after_an_answer() {
     let mut client = server.connect().await;
     tokio::time::sleep(Duration::from_secs(59)).await;
     assert!(
-        client
-            .write_all(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n")
-            .await
-            .is_ok(),
+        client.write_all(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").await.is_ok(),
         "closed too soon"
     );
     tokio::time::sleep(2 * SECOND).await;
@@ -219,21 +199,14 @@ async fn connections_that_wait_to_be_accepted_are_served_on_shutdown() {
     // Nothing runs between these two: the shutdown is seen first.
     let (mut client, io) = duplex(4096);
     server.arrivals.try_send(Ok(io)).unwrap();
-    client
-        .write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
-        .now_or_never()
-        .unwrap()
-        .unwrap();
+    client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").now_or_never().unwrap().unwrap();
     assert_eq!(server.shut_down().await, report(1, 0));
     assert_answered(&mut client).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn connections_beyond_the_limit_wait() {
-    let server = Site::start(Limits {
-        max_connections: 1,
-        ..Limits::default()
-    });
+    let server = Site::start(Limits { max_connections: 1, ..Limits::default() });
     let first = server.connect().await;
     settle().await;
     let mut second = server.connect().await;
@@ -248,20 +221,15 @@ async fn connections_beyond_the_limit_wait() {
 async fn accepting_goes_on_after_errors() {
     let server = Site::start(Limits::default());
     let start = Instant::now();
-    for kind in [
-        io::ErrorKind::OutOfMemory,
-        io::ErrorKind::ConnectionAborted,
-        io::ErrorKind::OutOfMemory,
-    ] {
+    for kind in
+        [io::ErrorKind::OutOfMemory, io::ErrorKind::ConnectionAborted, io::ErrorKind::OutOfMemory]
+    {
         server.arrivals.send(Err(kind.into())).await.unwrap();
     }
     let mut client = server.connect().await;
     send(&mut client, "/").await;
     assert_answered(&mut client).await;
-    assert!(
-        (30..40).contains(&start.elapsed().as_millis()),
-        "10 ms, then 20 ms"
-    );
+    assert!((30..40).contains(&start.elapsed().as_millis()), "10 ms, then 20 ms");
 }
 
 #[tokio::test(start_paused = true)]

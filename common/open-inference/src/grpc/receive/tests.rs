@@ -36,20 +36,16 @@ async fn receive_from(
     let (mut parts, ()) = Request::new(()).into_parts();
     parts.headers = std::mem::take(headers);
     let memory = Memory(memory);
-    let received = receive(&mut parts, body, limit, TIME, memory, |_, _, _| {
-        Ok::<_, Failed>(())
-    })
-    .await;
+    let received =
+        receive(&mut parts, body, limit, TIME, memory, |_, _, _| Ok::<_, Failed>(())).await;
     *headers = parts.headers;
     Ok(received?.0.collect().await?.to_bytes())
 }
 
 /// A body that comes in these pieces.
 fn body(pieces: &[&[u8]]) -> impl Body<Data = Bytes, Error = Infallible> + Unpin + use<> {
-    let pieces: Vec<_> = pieces
-        .iter()
-        .map(|piece| Ok(Frame::data(Bytes::copy_from_slice(piece))))
-        .collect();
+    let pieces: Vec<_> =
+        pieces.iter().map(|piece| Ok(Frame::data(Bytes::copy_from_slice(piece)))).collect();
     StreamBody::new(futures::stream::iter(pieces))
 }
 
@@ -75,18 +71,10 @@ async fn a_message_is_handed_on_as_it_came_whatever_its_pieces() {
     let piece = Bytes::from(whole.clone());
     let body = Full::new(piece.clone());
     let message = receive_from(body, &mut Default::default(), LIMIT, |_| true).await;
-    assert_eq!(
-        message.unwrap().as_ptr(),
-        piece.as_ptr(),
-        "a long piece is not copied"
-    );
+    assert_eq!(message.unwrap().as_ptr(), piece.as_ptr(), "a long piece is not copied");
     let nothing: [&[&[u8]]; 3] = [&[], &[b""], &[b"", b""]];
     for nothing in nothing {
-        assert_eq!(
-            received(nothing).await.unwrap(),
-            "",
-            "tonic says that there is no message"
-        );
+        assert_eq!(received(nothing).await.unwrap(), "", "tonic says that there is no message");
     }
     assert_eq!(received(&[&framed(0, b"")]).await.unwrap(), framed(0, b""));
     assert_eq!(
@@ -101,23 +89,14 @@ async fn what_is_announced_is_believed_only_against_it() {
     let too_large = [0, 0xff, 0xff, 0xff, 0xff];
     let error = reason(received(&[&too_large, b"x"]).await);
     assert!(
-        matches!(
-            error,
-            ReceiveError::TooLarge {
-                length: 0xffff_ffff,
-                limit: LIMIT
-            }
-        ),
+        matches!(error, ReceiveError::TooLarge { length: 0xffff_ffff, limit: LIMIT }),
         "{error}"
     );
     let error = reason(received(&[&framed(0, b"one"), b"x"]).await);
     assert!(matches!(error, ReceiveError::More), "{error}");
     for part in [&b"\0"[..], b"\0\0\0\0", b"\0\0\0\0\x04", b"\0\0\0\0\x04one"] {
         let error = reason(received(&[part]).await);
-        assert!(
-            matches!(error, ReceiveError::Aborted { .. }),
-            "{part:?}: {error}"
-        );
+        assert!(matches!(error, ReceiveError::Aborted { .. }), "{part:?}: {error}");
     }
 }
 
@@ -151,10 +130,7 @@ async fn compression_is_undone_and_what_comes_out_is_bounded_and_held() {
         assert!(!after.contains_key(ENCODING));
         assert_eq!(decoded.unwrap(), framed(0, &plain));
         let too_long = receive_from(compressed(), &mut headers(), 8999, |_| true).await;
-        assert_eq!(
-            reason::<CodingError>(too_long),
-            CodingError::TooLarge { limit: 8999 }
-        );
+        assert_eq!(reason::<CodingError>(too_long), CodingError::TooLarge { limit: 8999 });
         let hold = |bytes| bytes < 9005;
         let not_held = receive_from(compressed(), &mut headers(), LIMIT, hold).await;
         assert!(matches!(reason(not_held), ProtocolError::NoMemory));
@@ -166,9 +142,7 @@ async fn compression_is_undone_and_what_comes_out_is_bounded_and_held() {
 
 #[tokio::test(start_paused = true)]
 async fn a_message_that_does_not_end_is_waited_for_no_longer_than_it_may_take() {
-    let start = vec![Ok::<_, Infallible>(Frame::data(Bytes::from_static(
-        b"\0\0\0\0\x04",
-    )))];
+    let start = vec![Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"\0\0\0\0\x04")))];
     let body = StreamBody::new(futures::stream::iter(start).chain(futures::stream::pending()));
     let before = tokio::time::Instant::now();
     let late = receive_from(body, &mut Default::default(), LIMIT, |_| true).await;

@@ -38,20 +38,13 @@ pub struct CodedConfig {
     #[serde(skip, default = "first_redundant")]
     pub first_parity: PoolId,
     /// When a query counts as late.
-    #[serde(
-        default = "settings::learned_97",
-        deserialize_with = "settings::late_at_97"
-    )]
+    #[serde(default = "settings::learned_97", deserialize_with = "settings::late_at_97")]
     pub hold_back: HoldBackPolicy,
     /// When parity queries are sent.
     #[serde(default)]
     pub send_parity: SendParity,
     /// Time that a group may stay open while a query in it waits.
-    #[serde(
-        rename = "flush_after_ms",
-        default = "ten_ms",
-        deserialize_with = "settings::millis"
-    )]
+    #[serde(rename = "flush_after_ms", default = "ten_ms", deserialize_with = "settings::millis")]
     pub flush_after: Duration,
     /// Time that the own prediction of a reconstructed query is awaited, to compare.
     #[serde(

@@ -149,9 +149,7 @@ impl<I, O> Group<I, O> {
     }
 
     pub(super) fn is_any_waiting(&self) -> bool {
-        self.members
-            .iter()
-            .any(|member| member.status == Status::Waiting)
+        self.members.iter().any(|member| member.status == Status::Waiting)
     }
 
     /// Returns true if a waiting query other than the member in `slot` could be reconstructed
@@ -167,18 +165,9 @@ impl<I, O> Group<I, O> {
 
     /// When the first of those counts as late who wait; who has lost its own prediction is.
     pub(super) fn first_late_at(&self) -> Option<Time> {
-        let waiting = self
-            .members
-            .iter()
-            .filter(|member| member.status == Status::Waiting);
+        let waiting = self.members.iter().filter(|member| member.status == Status::Waiting);
         waiting
-            .filter_map(|member| {
-                if member.lost {
-                    Some(Time::ZERO)
-                } else {
-                    member.late_at
-                }
-            })
+            .filter_map(|member| if member.lost { Some(Time::ZERO) } else { member.late_at })
             .min()
     }
 
@@ -188,10 +177,7 @@ impl<I, O> Group<I, O> {
     }
 
     pub(super) fn missing(&self) -> usize {
-        self.members
-            .iter()
-            .filter(|member| member.prediction.is_none())
-            .count()
+        self.members.iter().filter(|member| member.prediction.is_none()).count()
     }
 
     /// Returns true if the parity outputs that are there are enough for the missing predictions.
@@ -240,20 +226,13 @@ impl<I, O> Group<I, O> {
     /// Returns the queries whose instances a parity query at the deployed model avoids.
     pub(super) fn anti_affinity(&self) -> AntiAffinity {
         AntiAffinity {
-            queries: self
-                .members
-                .iter()
-                .filter_map(|member| member.query)
-                .collect(),
+            queries: self.members.iter().filter_map(|member| member.query).collect(),
             requests: self.rows.iter().filter_map(Parity::job).collect(),
         }
     }
 
     pub(super) fn predictions(&self) -> Vec<Option<Arc<O>>> {
-        self.members
-            .iter()
-            .map(|member| member.prediction.clone())
-            .collect()
+        self.members.iter().map(|member| member.prediction.clone()).collect()
     }
 
     pub(super) fn parity_outputs(&self) -> Vec<Option<Arc<O>>> {

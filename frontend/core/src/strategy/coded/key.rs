@@ -182,11 +182,7 @@ impl<I, O> Keys<I, O> {
         let candidates = self.table.iter().filter_map(|(key, state)| {
             let idle = state.open.is_none_or(&abandoned);
             let is_own = key.domain == domain;
-            let share = if is_own {
-                own
-            } else {
-                self.held_by(key.domain).kinds
-            };
+            let share = if is_own { own } else { self.held_by(key.domain).kinds };
             let may_go = idle && (share >= own || state.is_unused(now)) || !is_own && share > own;
             may_go.then_some((share, idle, Reverse(state.last_used), *key))
         });
@@ -197,11 +193,7 @@ impl<I, O> Keys<I, O> {
     fn kind_to_shrink(&self, now: Time, domain: DomainId, bytes: usize) -> Option<GroupKey> {
         let own = self.held_by(domain).bytes + bytes;
         let candidates = self.table.iter().filter_map(|(key, state)| {
-            let share = if key.domain == domain {
-                own
-            } else {
-                self.held_by(key.domain).bytes
-            };
+            let share = if key.domain == domain { own } else { self.held_by(key.domain).bytes };
             let may_go = !state.recent.is_empty() && (share >= own || state.is_unused(now));
             may_go.then_some((share, true, Reverse(state.last_used), *key))
         });
@@ -211,11 +203,7 @@ impl<I, O> Keys<I, O> {
     /// Its open group, if it had one.
     fn remove(&mut self, key: GroupKey) -> Option<GroupId> {
         let state = self.table.remove(&key)?;
-        let bytes = state
-            .recent
-            .iter()
-            .map(|answered| answered.bytes)
-            .sum::<usize>();
+        let bytes = state.recent.iter().map(|answered| answered.bytes).sum::<usize>();
         self.bytes -= bytes;
         if let Some(held) = self.held.get_mut(&key.domain) {
             held.kinds -= 1;

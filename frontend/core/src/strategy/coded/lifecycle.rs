@@ -41,17 +41,14 @@ impl<I, O> Coded<I, O> {
         key: GroupKey,
     ) -> Option<GroupId> {
         let mut gone = Vec::new();
-        let state = self
-            .keys
-            .get_or_insert(core.now(), key, abandoned(&self.groups), &mut gone)?;
+        let state = self.keys.get_or_insert(core.now(), key, abandoned(&self.groups), &mut gone)?;
         if let Some(open) = state.open {
             return Some(open);
         }
         let id = GroupId::new(core.fresh_id(), class);
         state.open = Some(id);
         self.drop_open_groups(core, gone);
-        self.groups
-            .insert(id, Group::open(key, &self.config, core.now()));
+        self.groups.insert(id, Group::open(key, &self.config, core.now()));
         Some(id)
     }
 
@@ -84,31 +81,21 @@ impl<I, O> Coded<I, O> {
             // A slot's output does not depend on what is in the others.
             let input = Arc::clone(&first.input);
             let repeat = || Member::filler(Arc::clone(&input), None);
-            group
-                .members
-                .extend(std::iter::repeat_with(repeat).take(wanted));
+            group.members.extend(std::iter::repeat_with(repeat).take(wanted));
             self.seal(core, id);
             return true;
         }
         let Some(state) = self.keys.get(group.key) else {
             return false;
         };
-        let is_member = |query| {
-            group
-                .members
-                .iter()
-                .any(|member| member.query == Some(query))
-        };
+        let is_member = |query| group.members.iter().any(|member| member.query == Some(query));
         let fillers: Vec<Member<I, O>> = state
             .recent
             .iter()
             .filter(|answered| !is_member(answered.query))
             .take(wanted)
             .map(|answered| {
-                Member::filler(
-                    Arc::clone(&answered.input),
-                    Some(Arc::clone(&answered.prediction)),
-                )
+                Member::filler(Arc::clone(&answered.input), Some(Arc::clone(&answered.prediction)))
             })
             .collect();
         if fillers.len() < wanted {
@@ -170,20 +157,10 @@ impl<I, O> Coded<I, O> {
                 continue;
             }
             let pool = self.config.parity_pool(row);
-            let servable = core
-                .pool(pool)
-                .is_some_and(|pool| pool.is_any_up() && !pool.is_full());
+            let servable = core.pool(pool).is_some_and(|pool| pool.is_any_up() && !pool.is_full());
             if !congested && servable && self.budget.spend() {
-                let inputs = group
-                    .members
-                    .iter()
-                    .map(|member| Arc::clone(&member.input))
-                    .collect();
-                core.push(Action::Encode {
-                    group: id,
-                    row,
-                    inputs,
-                });
+                let inputs = group.members.iter().map(|member| Arc::clone(&member.input)).collect();
+                core.push(Action::Encode { group: id, row, inputs });
                 *row_state = Parity::Encoding;
                 encoded = true;
             } else {
@@ -282,11 +259,7 @@ impl<I, O> Coded<I, O> {
             group.anti_affinity(),
             after,
         )?;
-        Some(Parity::InFlight {
-            job,
-            input,
-            retried,
-        })
+        Some(Parity::InFlight { job, input, retried })
     }
 
     /// Retries the group's parity queries once they are overdue and a query is late.
@@ -295,10 +268,8 @@ impl<I, O> Coded<I, O> {
         else {
             return;
         };
-        let may_be_resent = group
-            .rows
-            .iter()
-            .any(|row| matches!(row, Parity::InFlight { retried: false, .. }));
+        let may_be_resent =
+            group.rows.iter().any(|row| matches!(row, Parity::InFlight { retried: false, .. }));
         if let (true, None, Some(late_at)) = (may_be_resent, group.timer, group.first_late_at()) {
             let at = late_at.max(core.now() + after);
             group.timer = Some(at);
@@ -320,11 +291,7 @@ impl<I, O> Coded<I, O> {
             if group.is_recoverable() {
                 return;
             }
-            let Some(Parity::InFlight {
-                job,
-                input,
-                retried: false,
-            }) = group.rows.get(place)
+            let Some(Parity::InFlight { job, input, retried: false }) = group.rows.get(place)
             else {
                 continue;
             };
@@ -359,10 +326,8 @@ impl<I, O> Coded<I, O> {
             return;
         }
         let (predictions, parity) = (group.predictions(), group.parity_outputs());
-        let Some(member) = group
-            .members
-            .get_mut(slot)
-            .filter(|member| member.may_be_reconstructed())
+        let Some(member) =
+            group.members.get_mut(slot).filter(|member| member.may_be_reconstructed())
         else {
             return;
         };
@@ -370,12 +335,7 @@ impl<I, O> Coded<I, O> {
             return;
         };
         member.reconstructing = true;
-        core.push(Action::Reconstruct {
-            query,
-            slot: Slot(slot),
-            predictions,
-            parity,
-        });
+        core.push(Action::Reconstruct { query, slot: Slot(slot), predictions, parity });
     }
 
     /// Frees the unneeded state of a sealed group in which no query waits, and the group itself
@@ -397,15 +357,10 @@ impl<I, O> Coded<I, O> {
         }
         let audit_pending = group.audit && group.is_complete() && group.is_parity_pending();
         if !audit_pending {
-            group
-                .rows
-                .iter_mut()
-                .for_each(|row| row.withdraw_queued(core));
+            group.rows.iter_mut().for_each(|row| row.withdraw_queued(core));
         }
-        let truth_pending = group
-            .members
-            .iter()
-            .any(|member| member.status == Status::AwaitingTruth);
+        let truth_pending =
+            group.members.iter().any(|member| member.status == Status::AwaitingTruth);
         if truth_pending || audit_pending {
             return;
         }
@@ -415,10 +370,7 @@ impl<I, O> Coded<I, O> {
             }
             if group.won > 0 {
                 let closed = Some(core.now());
-                core.remember_decoded(GroupView {
-                    closed,
-                    ..group.view(id, self.config.k)
-                });
+                core.remember_decoded(GroupView { closed, ..group.view(id, self.config.k) });
             }
             core.stats.groups_spared += u64::from(group.is_deferred());
             self.close_books(core, id, &group);

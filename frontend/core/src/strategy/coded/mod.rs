@@ -84,14 +84,9 @@ impl<I, O> Coded<I, O> {
         let (key, allow_approximate) = (query.key, query.allow_approximate);
         let late_at = core.late_at(&self.hold_back, query.arrived);
         let late_at = late_at.min(query.last_call());
-        let member = Member::waiting(
-            id,
-            Arc::clone(&query.input),
-            allow_approximate.then_some(late_at),
-        );
-        let group = query
-            .may_join
-            .then(|| self.open_group(core, id.class(), key));
+        let member =
+            Member::waiting(id, Arc::clone(&query.input), allow_approximate.then_some(late_at));
+        let group = query.may_join.then(|| self.open_group(core, id.class(), key));
         let Some(group_id) = group.flatten() else {
             core.stats.uncoded += 1;
             return;
@@ -154,14 +149,9 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
     for Coded<I, O>
 {
     fn avoid(&self, core: &Core<I, O>, key: GroupKey) -> Avoid {
-        let open = self
-            .keys
-            .get(key)
-            .and_then(|state| state.open)
-            .and_then(|id| self.groups.get(&id));
-        let members = open
-            .map(|group| group.members.as_slice())
-            .unwrap_or_default();
+        let open =
+            self.keys.get(key).and_then(|state| state.open).and_then(|id| self.groups.get(&id));
+        let members = open.map(|group| group.members.as_slice()).unwrap_or_default();
         members
             .iter()
             .filter_map(|member| member.query)
@@ -198,12 +188,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         member.prediction = Some(Arc::clone(output));
         member.status = Status::Done;
         let input = Arc::clone(&member.input);
-        let answered = Answered {
-            query,
-            input,
-            prediction: Arc::clone(output),
-            bytes,
-        };
+        let answered = Answered { query, input, prediction: Arc::clone(output), bytes };
         if let Some(reconstruction) = member.reconstruction.take() {
             let truth = Arc::clone(output);
             core.push(Action::Compare(Comparison::LateTruth {
@@ -214,13 +199,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         }
         if !self.groups_late_queries() {
             let mut gone = Gone::default();
-            self.keys.remember(
-                core.now(),
-                key,
-                answered,
-                abandoned(&self.groups),
-                &mut gone,
-            );
+            self.keys.remember(core.now(), key, answered, abandoned(&self.groups), &mut gone);
             self.drop_open_groups(core, gone.groups);
             self.let_go(&gone.queries);
         } else {
@@ -285,10 +264,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
     }
 
     fn on_late(&mut self, core: &mut Core<I, O>, query: QueryId) {
-        if core
-            .query(query)
-            .is_some_and(|query| query.allow_approximate)
-        {
+        if core.query(query).is_some_and(|query| query.allow_approximate) {
             self.recover_late(core, query);
         }
         self.hedge(core, query);
@@ -380,9 +356,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
     }
 
     fn on_reconstructed(&mut self, core: &mut Core<I, O>, query: QueryId, output: Option<Arc<O>>) {
-        let has_jobs = core
-            .query(query)
-            .is_some_and(|query| !query.jobs.is_empty());
+        let has_jobs = core.query(query).is_some_and(|query| !query.jobs.is_empty());
         let Some((id, slot, group)) = self.group_of(query) else {
             return;
         };
@@ -394,11 +368,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
             Some(output) => {
                 member.reconstruction = Some(output);
                 member.reconstructed = true;
-                member.status = if has_jobs {
-                    Status::AwaitingTruth
-                } else {
-                    Status::Done
-                };
+                member.status = if has_jobs { Status::AwaitingTruth } else { Status::Done };
                 if group.won < group.outputs() {
                     group.won += 1;
                     core.count(id.class(), Fate::Won);
@@ -412,10 +382,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
     fn view_groups(&self, groups: &mut Vec<GroupView>, limit: usize) {
         let room = limit.saturating_sub(groups.len());
         groups.extend(
-            self.groups
-                .iter()
-                .take(room)
-                .map(|(id, group)| group.view(*id, self.config.k)),
+            self.groups.iter().take(room).map(|(id, group)| group.view(*id, self.config.k)),
         );
     }
 

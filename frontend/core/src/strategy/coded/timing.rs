@@ -33,9 +33,7 @@ impl ParityTiming {
             max: Duration::MAX,
             max_over_median: f64::INFINITY,
         };
-        Self {
-            took: defer.then(|| HoldBack::new(policy)),
-        }
+        Self { took: defer.then(|| HoldBack::new(policy)) }
     }
 
     pub(super) fn observe(&mut self, took: Duration) {
@@ -60,10 +58,7 @@ impl ParityTiming {
     /// When the parity queries of a group have to go whose first member is late at `late_at`;
     /// `None` for at once.
     pub(super) fn due(&self, now: Time, late_at: Time) -> Option<Time> {
-        let wait = late_at
-            .since(now)
-            .checked_sub(self.lead()?)
-            .filter(|wait| !wait.is_zero())?;
+        let wait = late_at.since(now).checked_sub(self.lead()?).filter(|wait| !wait.is_zero())?;
         Some(now + wait)
     }
 }
@@ -80,10 +75,7 @@ mod tests {
     #[test]
     fn nothing_is_deferred_before_it_is_known_how_long_parity_queries_take() {
         let mut timing = ParityTiming::new(true);
-        assert_eq!(
-            (timing.due(NOW, NOW + ms(60_000)), timing.overdue_after()),
-            (None, None)
-        );
+        assert_eq!((timing.due(NOW, NOW + ms(60_000)), timing.overdue_after()), (None, None));
         for _ in 0..HoldBack::WARM_UP - 1 {
             timing.observe(ms(2));
         }
@@ -98,10 +90,7 @@ mod tests {
         }
         assert_eq!(timing.due(NOW, NOW + ms(4)), None, "4 ms are what it takes");
         let due = timing.due(NOW, NOW + ms(10)).map(|due| due.since(NOW));
-        assert!(
-            due.is_some_and(|wait| (ms(5)..ms(7)).contains(&wait)),
-            "{due:?}"
-        );
+        assert!(due.is_some_and(|wait| (ms(5)..ms(7)).contains(&wait)), "{due:?}");
         assert_eq!(timing.due(NOW, Time::ZERO), None, "late already");
     }
 

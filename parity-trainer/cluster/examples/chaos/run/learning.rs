@@ -33,10 +33,7 @@ const FIRST: u32 = 2;
 const SPEC: ArraySpec = ArraySpec {
     width: 1,
     sparse: false,
-    rule: RuleSpec::Sgd(Sgd {
-        rate: 0.05,
-        decay: 0.0,
-    }),
+    rule: RuleSpec::Sgd(Sgd { rate: 0.05, decay: 0.0 }),
     consistency: Consistency::Eventual,
     filters: FilterSpec::NONE,
 };
@@ -61,10 +58,7 @@ fn samples() -> Vec<Sample> {
     let weights: [f32; FEATURES] = std::array::from_fn(|_| normal());
     let mut sample = || {
         let features: [f32; FEATURES] = std::array::from_fn(|_| normal());
-        let mut sample = Sample {
-            features,
-            target: 0.0,
-        };
+        let mut sample = Sample { features, target: 0.0 };
         sample.target = sample.error(&weights) + normal();
         sample
     };

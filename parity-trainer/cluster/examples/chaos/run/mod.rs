@@ -86,17 +86,8 @@ pub async fn run(plan: &Plan, outcome: &mut ChaosOutcome) -> Result<()> {
     let pushing = Pushing::start(&registry, address.cluster()).await?;
     let learners = Learners::start(&registry, address.cluster(), plan.undisturbed).await?;
     let pace = Some(PACE);
-    let disturbed = learners
-        .begin(&registry, 0, plan.seed, pace, u64::MAX)
-        .await?;
-    let mut chaos = Chaos {
-        plan,
-        registry,
-        address,
-        processes,
-        pushing,
-        outcome,
-    };
+    let disturbed = learners.begin(&registry, 0, plan.seed, pace, u64::MAX).await?;
+    let mut chaos = Chaos { plan, registry, address, processes, pushing, outcome };
     let ended = chaos.kill_all().await;
     disturbed.stop();
     let (steps, loss) = learners.end(disturbed).await?;
@@ -196,11 +187,7 @@ impl Chaos<'_> {
         let longest = self.pushing.longest_wait();
         let ms = longest.as_millis();
         eprintln!("registry stopped for {length:?}: {acknowledged} pushes, longest {ms} ms");
-        self.outcome.stop = Some(Stop {
-            length,
-            acknowledged,
-            longest,
-        });
+        self.outcome.stop = Some(Stop { length, acknowledged, longest });
         Ok(())
     }
 }

@@ -35,9 +35,7 @@ pub struct ChaosOutcome {
 }
 
 /// Two-sided 99 % quantiles of Student's t with 1, 2, .. degrees of freedom.
-const T: [f64; 9] = [
-    63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250,
-];
+const T: [f64; 9] = [63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250];
 
 /// Within what one more loss should lie, if it is one of the same kind: the 99 % prediction
 /// interval, mean ± t s sqrt(1 + 1/n).
@@ -66,9 +64,7 @@ impl ChaosOutcome {
         let mut missed = Vec::new();
         let p99 = self.percentile(0.99);
         if p99 > limit {
-            missed.push(format!(
-                "the next push took {p99:.1?} at p99, above {limit:?}"
-            ));
+            missed.push(format!("the next push took {p99:.1?} at p99, above {limit:?}"));
         }
         if let Some(stop) = self.stop
             && (stop.longest > limit || stop.acknowledged == 0)
@@ -82,9 +78,7 @@ impl ChaosOutcome {
         if let (Some(loss), Some((low, high))) = (self.loss, noise(&self.undisturbed))
             && !(low..=high).contains(&loss)
         {
-            missed.push(format!(
-                "the loss {loss:.6} is not within {low:.6} to {high:.6}"
-            ));
+            missed.push(format!("the loss {loss:.6} is not within {low:.6} to {high:.6}"));
         }
         missed
     }
@@ -139,14 +133,9 @@ mod tests {
 
     #[test]
     fn percentiles_of_few_are_the_longest() {
-        let kill = |ms| Kill {
-            led: false,
-            delay: Duration::from_millis(ms),
-        };
-        let outcome = ChaosOutcome {
-            kills: (1..=20).rev().map(kill).collect(),
-            ..ChaosOutcome::default()
-        };
+        let kill = |ms| Kill { led: false, delay: Duration::from_millis(ms) };
+        let outcome =
+            ChaosOutcome { kills: (1..=20).rev().map(kill).collect(), ..ChaosOutcome::default() };
         let found = [0.5, 0.99].map(|part| outcome.percentile(part).as_millis());
         assert_eq!(found, [10, 20]);
         assert_eq!(ChaosOutcome::default().percentile(0.99), Duration::ZERO);

@@ -30,12 +30,7 @@ pub(super) struct Processes {
 impl Processes {
     /// None yet; `program` has the commands `server` and `coordinator`.
     pub(super) const fn new(program: PathBuf) -> Self {
-        Self {
-            program,
-            servers: BTreeMap::new(),
-            registry: None,
-            _folder: None,
-        }
+        Self { program, servers: BTreeMap::new(), registry: None, _folder: None }
     }
 
     pub(super) async fn start_registry(&mut self, choice: RegistryChoice) -> Result<Address> {

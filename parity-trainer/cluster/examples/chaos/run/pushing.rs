@@ -62,12 +62,7 @@ impl Pushing {
         let stop = CancellationToken::new();
         let pushing = push(worker.clone(), Arc::clone(&log), stop.clone());
         let task = AbortOnDropHandle::new(tokio::spawn(pushing));
-        Ok(Self {
-            worker,
-            log,
-            stop,
-            task,
-        })
+        Ok(Self { worker, log, stop, task })
     }
 
     pub(super) fn acknowledged(&self) -> u64 {

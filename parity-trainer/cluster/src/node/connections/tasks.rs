@@ -173,12 +173,7 @@ impl Shared {
                     budget.acquire_many_owned(units.min(self.units)).await.ok()
                 }
             };
-            let inbound = Inbound::Frame {
-                id,
-                frame,
-                cost,
-                bytes,
-            };
+            let inbound = Inbound::Frame { id, frame, cost, bytes };
             if self.inbox.send(inbound).await.is_err() {
                 return lost(Reason::Closed);
             }

@@ -102,8 +102,7 @@ pub(super) async fn handshake(
 ) -> Result<Connection, TransportError> {
     let limit = local.handshake;
     let done = tokio::time::timeout(limit, exchange(halves, address, local)).await;
-    done.unwrap_or(Err(Reason::Slow(limit)))
-        .map_err(|reason| reason.at(address))
+    done.unwrap_or(Err(Reason::Slow(limit))).map_err(|reason| reason.at(address))
 }
 
 async fn exchange(
@@ -131,11 +130,7 @@ async fn exchange(
         progress: Arc::default(),
         who: peer_at(hello.peer, address),
     };
-    Ok(Connection {
-        peer: hello.peer,
-        sender,
-        receiver,
-    })
+    Ok(Connection { peer: hello.peer, sender, receiver })
 }
 
 pub(crate) fn peer_at(peer: Peer, address: &str) -> String {

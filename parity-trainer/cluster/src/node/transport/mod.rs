@@ -110,11 +110,7 @@ impl Transport {
             tracing::warn!(address, %error, "no Unix socket; this machine's nodes use TCP");
             None
         });
-        Ok(Listener {
-            address,
-            local,
-            accepting: Accepting::Sockets(tcp, unix),
-        })
+        Ok(Listener { address, local, accepting: Accepting::Sockets(tcp, unix) })
     }
 
     pub async fn connect(
@@ -251,9 +247,6 @@ pub enum Reason {
 
 impl Reason {
     pub(crate) fn at(self, who: &str) -> TransportError {
-        TransportError {
-            who: who.into(),
-            reason: self,
-        }
+        TransportError { who: who.into(), reason: self }
     }
 }

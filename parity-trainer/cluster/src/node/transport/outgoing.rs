@@ -54,10 +54,7 @@ pub(super) fn start(
         closed: AtomicBool::new(false),
         changed: Notify::new(),
     });
-    let sender = Sender {
-        frames: sender,
-        state: Arc::clone(&state),
-    };
+    let sender = Sender { frames: sender, state: Arc::clone(&state) };
     let writing = write(stream, Outgoing { frames, state }, max_frame);
     (sender, AbortOnDropHandle::new(tokio::spawn(writing)))
 }
@@ -197,10 +194,7 @@ pub struct Batch {
 
 impl Batch {
     pub fn new(max_frame: u64) -> Self {
-        Self {
-            max_frame,
-            ..Self::default()
-        }
+        Self { max_frame, ..Self::default() }
     }
 
     pub const fn len(&self) -> usize {
@@ -224,8 +218,7 @@ impl Batch {
         }
         let length = head + sections;
         let start = self.small.len();
-        self.small
-            .extend_from_slice(&Header { head, length }.encode());
+        self.small.extend_from_slice(&Header { head, length }.encode());
         self.small.extend_from_slice(&self.head);
         self.add_sections(start, frame.sections());
         self.bytes += HEADER_LEN + length + SUM_LEN;
@@ -255,8 +248,7 @@ impl Batch {
         self.sums.push_back(sum);
         self.add_small(start);
         let sections = sections.filter(|section| !section.as_bytes().is_empty());
-        self.parts
-            .extend(sections.map(|section| Part::Large(section.take())));
+        self.parts.extend(sections.map(|section| Part::Large(section.take())));
         self.parts.push_back(Part::Sum([0; SUM_LEN]));
     }
 

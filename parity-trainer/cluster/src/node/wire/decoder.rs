@@ -65,10 +65,7 @@ impl Decoder {
             _ => 0,
         };
         let piece = direct.len().min(PIECE);
-        [
-            direct.get_mut(..piece).unwrap_or_default(),
-            rest.get_mut(..ahead).unwrap_or_default(),
-        ]
+        [direct.get_mut(..piece).unwrap_or_default(), rest.get_mut(..ahead).unwrap_or_default()]
     }
 
     pub fn filled(&mut self, count: usize) {
@@ -175,15 +172,7 @@ impl Long {
         let (frame, counts) = Frame::decode_head(head, length)?;
         let mut sum = Hasher::new();
         sum.write(head);
-        let mut long = Self {
-            frame,
-            counts,
-            sum,
-            begun: 0,
-            length: 0,
-            filled: 0,
-            moderate: true,
-        };
+        let mut long = Self { frame, counts, sum, begun: 0, length: 0, filled: 0, moderate: true };
         long.next_section(pools);
         Ok(long)
     }
@@ -205,8 +194,7 @@ impl Long {
         let new = self.filled..self.filled + count;
         let current = self.frame.sections().nth(self.begun.saturating_sub(1));
         if let Some(section) = current {
-            self.sum
-                .write(section.as_bytes().get(new.clone()).unwrap_or_default());
+            self.sum.write(section.as_bytes().get(new.clone()).unwrap_or_default());
             self.moderate &= section.are_moderate(new);
         }
         self.filled += count;

@@ -23,11 +23,7 @@ pub enum Frame {
 
 impl From<Message> for Frame {
     fn from(message: Message) -> Self {
-        Self::Message(Packed {
-            message,
-            keys: None,
-            values: None,
-        })
+        Self::Message(Packed { message, keys: None, values: None })
     }
 }
 

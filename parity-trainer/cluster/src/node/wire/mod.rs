@@ -201,10 +201,7 @@ impl Hello {
             });
         }
         if self.max_frame != other.max_frame {
-            return Err(WireError::FrameLimit {
-                found: other.max_frame,
-                own: self.max_frame,
-            });
+            return Err(WireError::FrameLimit { found: other.max_frame, own: self.max_frame });
         }
         Ok(())
     }

@@ -158,11 +158,7 @@ async fn probe(clients: Vec<Client>, key: String, asked: watch::Sender<Asked>) {
         }
         if next.place != place {
             let to = next.place;
-            tracing::info!(
-                from = place,
-                to,
-                "a member of etcd is silent; another one is asked"
-            );
+            tracing::info!(from = place, to, "a member of etcd is silent; another one is asked");
         }
         asked.send_if_modified(|asked| std::mem::replace(asked, next) != next);
     }
@@ -171,10 +167,9 @@ async fn probe(clients: Vec<Client>, key: String, asked: watch::Sender<Asked>) {
 /// Tells a member that could not be reached, or cannot reach the others, from one that refuses.
 pub(super) fn explain(endpoints: &str, error: &Error) -> RegistryError {
     let is_away = match error {
-        Error::GRpcStatus(status) => matches!(
-            status.code(),
-            Unavailable | DeadlineExceeded | Cancelled | Unknown | Internal
-        ),
+        Error::GRpcStatus(status) => {
+            matches!(status.code(), Unavailable | DeadlineExceeded | Cancelled | Unknown | Internal)
+        }
         Error::IoError(_) | Error::TransportError(_) | Error::EndpointError(_) => true,
         _ => false,
     };

@@ -227,44 +227,22 @@ mod tests {
     #[test]
     fn nodes_ranges_and_staleness_are_shown() {
         let (array, range, epoch) = (ArrayId(1), KeyRange::new(0, 100), Epoch(4));
-        let route = Route {
-            array,
-            range,
-            epoch,
-            chain: vec![NodeId(3), NodeId(5)],
-        };
-        let mut view = View {
-            reachable: true,
-            ..View::default()
-        };
+        let route = Route { array, range, epoch, chain: vec![NodeId(3), NodeId(5)] };
+        let mut view = View { reachable: true, ..View::default() };
         view.table.routing = Routing::new(7, vec![route]).unwrap();
-        let info = ServerInfo {
-            address: "10.0.0.1:7000".into(),
-            weight: 1,
-            ..ServerInfo::default()
-        };
+        let info =
+            ServerInfo { address: "10.0.0.1:7000".into(), weight: 1, ..ServerInfo::default() };
         view.servers.insert(NodeId(3), info);
         view.workers.workers = vec![(WorkerId(8), Clock(0)), (WorkerId(9), Clock(0))];
         let shard = ShardStatus {
-            at: ShardRef {
-                array,
-                range,
-                epoch,
-            },
+            at: ShardRef { array, range, epoch },
             applied: 12,
             committed: 11,
             memory: 4_000_000,
             clocks: vec![(WorkerId(8), Clock(12)), (WorkerId(9), Clock(10))],
         };
-        let status = Status {
-            shards: vec![shard],
-            ..Status::default()
-        };
-        let text = render(
-            "parapet://a:1",
-            &view,
-            &BTreeMap::from([(NodeId(3), status)]),
-        );
+        let status = Status { shards: vec![shard], ..Status::default() };
+        let text = render("parapet://a:1", &view, &BTreeMap::from([(NodeId(3), status)]));
         let head = "registry parapet://a:1, led by nobody\n";
         assert!(text.starts_with(head), "{text}");
         let words = |line: &str| Vec::from_iter(line.split_whitespace()).join(" ");

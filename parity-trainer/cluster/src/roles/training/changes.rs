@@ -37,10 +37,7 @@ impl fmt::Display for MembershipChange {
         let joined = self.joined.iter().map(|member| format!("{member} joined"));
         let members = left.chain(joined).collect::<Vec<_>>().join(", ");
         let (step, lost, usual) = (self.step, self.lost.as_secs_f64(), self.usual.as_secs_f64());
-        write!(
-            f,
-            "{members} at step {step}: {lost:.2} s lost (a step takes {usual:.3} s)"
-        )
+        write!(f, "{members} at step {step}: {lost:.2} s lost (a step takes {usual:.3} s)")
     }
 }
 
@@ -69,10 +66,8 @@ impl Changes {
         };
         if before != members {
             let change = self.open.take().map(|(change, _)| change);
-            let mut change = change.unwrap_or_else(|| MembershipChange {
-                step,
-                ..MembershipChange::default()
-            });
+            let mut change =
+                change.unwrap_or_else(|| MembershipChange { step, ..MembershipChange::default() });
             change.joined.extend(members.difference(&before));
             change.left.extend(before.difference(&members));
             self.open = Some((change, AFTER));
@@ -156,10 +151,7 @@ mod tests {
         assert_eq!(run.changes.take(), [], "it may cost more yet");
         run.steps(1, 20, &SERVERS[1..]);
         let change = run.only_change();
-        assert_eq!(
-            (change.step, change.lost, change.usual),
-            (11, ms(360), ms(20))
-        );
+        assert_eq!((change.step, change.lost, change.usual), (11, ms(360), ms(20)));
         let text = "server 1 left at step 11: 0.36 s lost (a step takes 0.020 s)";
         assert_eq!(change.to_string(), text);
         assert_eq!(run.changes.take(), []);
@@ -174,10 +166,7 @@ mod tests {
         let change = run.only_change();
         assert_eq!(change.lost, ms(60));
         let text = change.to_string();
-        assert!(
-            text.starts_with("server 1 left, worker 9 joined at step 11: "),
-            "{text}"
-        );
+        assert!(text.starts_with("server 1 left, worker 9 joined at step 11: "), "{text}");
         // Nothing is said where nothing changes.
         run.steps(50, 30, &[SERVERS[1], WORKER]);
         assert_eq!(run.changes.take(), []);

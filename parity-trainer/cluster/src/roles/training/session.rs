@@ -314,11 +314,7 @@ impl Training {
     }
 
     pub(super) fn failed(&self, what: &'static str, error: impl fmt::Display) -> ClusterError {
-        ClusterError::Task {
-            what,
-            step: self.steps_done() + 1,
-            cause: error.to_string(),
-        }
+        ClusterError::Task { what, step: self.steps_done() + 1, cause: error.to_string() }
     }
 }
 

@@ -25,9 +25,7 @@ pub async fn store(endpoints: &[String]) -> EtcdStore {
 }
 
 pub async fn registry(endpoints: &[String]) -> Registry {
-    Registry::open(Arc::new(store(endpoints).await))
-        .await
-        .unwrap()
+    Registry::open(Arc::new(store(endpoints).await)).await.unwrap()
 }
 
 impl Etcd {
@@ -40,11 +38,7 @@ impl Etcd {
         for _ in 0..5 {
             let (folder, port) = (tempfile::tempdir().unwrap(), free_port().unwrap());
             let child = Mutex::new(etcd(folder.path(), port).spawn().unwrap());
-            let etcd = Self {
-                child,
-                folder,
-                port,
-            };
+            let etcd = Self { child, folder, port };
             if etcd.answers().await {
                 return Some(etcd);
             }
@@ -71,10 +65,7 @@ impl Etcd {
             }
             // Each attempt takes as long as the time limit of a request, or until there is an
             // answer.
-            if EtcdStore::connect(&[self.endpoint()], "default")
-                .await
-                .is_ok()
-            {
+            if EtcdStore::connect(&[self.endpoint()], "default").await.is_ok() {
                 return true;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;

@@ -48,11 +48,7 @@ impl Fixture {
         let store = MemoryStore::default();
         let serving = serve_store(Arc::new(store.clone()), listener, std::future::pending());
         let _serving = AbortOnDropHandle::new(tokio::spawn(serving));
-        Self::Served {
-            store,
-            endpoint,
-            _serving,
-        }
+        Self::Served { store, endpoint, _serving }
     }
 
     /// One more process' registry.
@@ -74,11 +70,7 @@ impl Fixture {
     /// Makes sure that something took no longer than it may. A real etcd on a busy machine may be
     /// starved, so that only the order of magnitude is checked there.
     pub fn assert_within(&self, limit: Duration, start: Instant) {
-        let slack = if matches!(self, Self::Memory(_)) {
-            1
-        } else {
-            10
-        };
+        let slack = if matches!(self, Self::Memory(_)) { 1 } else { 10 };
         assert!(start.elapsed() < slack * limit, "{:?}", start.elapsed());
     }
 
@@ -104,21 +96,12 @@ impl Fixture {
 
 pub fn server(address: &str) -> ServerInfo {
     let (address, control, weight) = (address.to_owned(), String::new(), 1);
-    ServerInfo {
-        address,
-        control,
-        weight,
-    }
+    ServerInfo { address, control, weight }
 }
 
 pub async fn join_server(registry: &Registry, address: &str) -> (Membership, NodeId) {
-    let membership = registry
-        .join(Joining::Server(server(address)))
-        .await
-        .unwrap();
-    let Member::Server(node) = membership.id() else {
-        panic!("{:?}", membership.id())
-    };
+    let membership = registry.join(Joining::Server(server(address))).await.unwrap();
+    let Member::Server(node) = membership.id() else { panic!("{:?}", membership.id()) };
     (membership, node)
 }
 

@@ -40,8 +40,7 @@ impl Proxy {
 
     /// Ends all connections, and accepts no more, or accepts them again.
     pub fn set_open(&self, open: bool) {
-        self.state
-            .send_replace(if open { State::Open } else { State::Closed });
+        self.state.send_replace(if open { State::Open } else { State::Closed });
     }
 
     /// Nothing gets through any longer, and no connection ends; new ones are accepted.

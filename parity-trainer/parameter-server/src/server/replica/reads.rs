@@ -9,8 +9,7 @@ use crate::{
 
 impl Replica {
     fn may_answer(&self, pull: &Pull) -> bool {
-        self.consistency
-            .may_read(&self.clocks, pull.worker, pull.at.range, pull.clock)
+        self.consistency.may_read(&self.clocks, pull.worker, pull.at.range, pull.clock)
     }
 
     /// Answers a pull now, or once it may be.

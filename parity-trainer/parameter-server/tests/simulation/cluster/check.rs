@@ -21,9 +21,7 @@ pub struct Checker {
 /// The clocks in a cell of counts.
 fn bits(value: f32) -> Outcome<u32> {
     let whole = value as u32;
-    ensure(whole as f32 == value, || {
-        format!("PS-7: {value} in a cell of counts")
-    })?;
+    ensure(whole as f32 == value, || format!("PS-7: {value} in a cell of counts"))?;
     Ok(whole)
 }
 
@@ -34,12 +32,7 @@ fn is_finite(values: &Values) -> bool {
 /// The cells of a shard's rows: key, worker, value.
 fn cells(range: KeyRange, values: &[f32]) -> impl Iterator<Item = (Key, WorkerId, f32)> + '_ {
     let rows = (range.start..range.end).zip(values.chunks(COLUMNS));
-    rows.flat_map(|(key, row)| {
-        (0..)
-            .map(WorkerId)
-            .zip(row)
-            .map(move |(id, &v)| (key, id, v))
-    })
+    rows.flat_map(|(key, row)| (0..).map(WorkerId).zip(row).map(move |(id, &v)| (key, id, v)))
 }
 
 fn read(view: &ShardView<'_>) -> Vec<f32> {
@@ -54,10 +47,7 @@ fn of(bits: &BTreeMap<(Key, WorkerId), u32>, key: Key, worker: WorkerId) -> u32 
 
 impl Checker {
     pub fn new(model: Consistency) -> Self {
-        Self {
-            model,
-            ..Self::default()
-        }
+        Self { model, ..Self::default() }
     }
 
     pub fn submitted(&mut self, key: Key, worker: WorkerId, clock: Clock) {
@@ -132,9 +122,7 @@ impl Checker {
                     Operation::Update(update) => is_finite(&update.values),
                     Operation::Members(_) => true,
                 };
-                ensure(is_good, || {
-                    "PS-7: an update that is not finite is replicated".into()
-                })
+                ensure(is_good, || "PS-7: an update that is not finite is replicated".into())
             }
             _ => Ok(()),
         }
@@ -153,13 +141,7 @@ impl Checker {
             let known = self.known.get(&(reader, key));
             let is_known = |worker: &&WorkerId| known.is_none_or(|known| known.contains(worker));
             for &worker in workers.iter().filter(is_known) {
-                self.contains(
-                    key,
-                    worker,
-                    row,
-                    self.model.needed(clock),
-                    "the reader's needs",
-                )?;
+                self.contains(key, worker, row, self.model.needed(clock), "the reader's needs")?;
             }
             if sees_itself {
                 self.contains(key, reader, row, clock.minus(1), "the reader's own clock")?;
@@ -197,14 +179,10 @@ impl Checker {
             ensure(is_bounded, || format!("PS-8: {logged} entries in the log"))?;
             let rows = view.store.extract(range, usize::MAX);
             let is_good = is_finite(&rows.values) && is_finite(&rows.state);
-            ensure(is_good, || {
-                format!("PS-7: {node} holds a number that is not finite, {range}")
-            })?;
+            ensure(is_good, || format!("PS-7: {node} holds a number that is not finite, {range}"))?;
             let slot = (at.array, range.start, at.epoch, applied);
             let first = self.versions.entry(slot).or_insert_with(|| rows.clone());
-            ensure(*first == rows, || {
-                format!("PS-5: {node} differs at {applied}, {range}")
-            })?;
+            ensure(*first == rows, || format!("PS-5: {node} differs at {applied}, {range}"))?;
             let route = routing.route(at.array, range.start);
             let is_current = |r: &Route| r.epoch == at.epoch && r.chain.contains(&node);
             let is_current = route.is_some_and(is_current);
@@ -221,10 +199,7 @@ impl Checker {
                 let safe = submitted & of(&self.acknowledged, key, worker);
                 let lost = safe & !found;
                 let error = || {
-                    format!(
-                        "PS-1: {node} at {} lacks {lost:#b} of {worker}, key {key}",
-                        at.epoch
-                    )
+                    format!("PS-1: {node} at {} lacks {lost:#b} of {worker}, key {key}", at.epoch)
                 };
                 ensure(!is_current || lost == 0, error)?;
             }
@@ -241,16 +216,10 @@ impl Checker {
         workers: &BTreeMap<WorkerId, Worker>,
     ) -> Outcome<()> {
         let is_there = |id: &WorkerId| workers.get(id).is_some_and(|worker| !worker.gone);
-        for route in routing
-            .routes()
-            .iter()
-            .filter(|route| route.array == COUNTED)
-        {
+        for route in routing.routes().iter().filter(|route| route.array == COUNTED) {
             for node in &route.chain {
                 let is_it = |v: &ShardView<'_>| v.at.array == COUNTED && v.at.range == route.range;
-                let view = servers
-                    .get(node)
-                    .and_then(|server| server.shards().find(is_it));
+                let view = servers.get(node).and_then(|server| server.shards().find(is_it));
                 let view = view.ok_or_else(|| format!("{node} does not hold {}", route.range))?;
                 let values = read(&view);
                 let cells = cells(route.range, &values).filter(|(_, id, _)| is_there(id));

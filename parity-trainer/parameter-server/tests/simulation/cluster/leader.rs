@@ -23,10 +23,7 @@ pub struct Leading {
 
 impl Leading {
     pub fn new(rng: &mut ChaCha8Rng) -> Self {
-        let placement = Placement {
-            points: 4,
-            replicas: rng.random_range(2..=3),
-        };
+        let placement = Placement { points: 4, replicas: rng.random_range(2..=3) };
         let config = CoordinatorConfig {
             placement,
             max_copies: rng.random_range(1..4),
@@ -38,9 +35,7 @@ impl Leading {
         };
         let shards = rng.random_range(1..4);
         let cluster = ClusterState {
-            arrays: [COUNTED, TRAINED]
-                .map(|array| (array, (ALL, shards)))
-                .into(),
+            arrays: [COUNTED, TRAINED].map(|array| (array, (ALL, shards))).into(),
             ..ClusterState::default()
         };
         Self {
@@ -55,18 +50,13 @@ impl Leading {
     }
 
     fn cluster(&self, registry: &Registry) -> ClusterState {
-        ClusterState {
-            routing: registry.routing.clone(),
-            ..self.cluster.clone()
-        }
+        ClusterState { routing: registry.routing.clone(), ..self.cluster.clone() }
     }
 }
 
 /// Suspicions of this server, and by it, are over.
 fn heal(cluster: &mut ClusterState, node: NodeId) {
-    cluster
-        .suspicions
-        .retain(|&(by, of)| by != Peer::Server(node) && of != node);
+    cluster.suspicions.retain(|&(by, of)| by != Peer::Server(node) && of != node);
 }
 
 impl Simulation {
@@ -125,11 +115,7 @@ impl Simulation {
         };
         let cluster = leading.cluster(&self.registry);
         let change = leading.coordinator.decide(now, &cluster);
-        for new in change
-            .hand_overs
-            .iter()
-            .filter(|new| !cluster.hand_overs.contains(new))
-        {
+        for new in change.hand_overs.iter().filter(|new| !cluster.hand_overs.contains(new)) {
             // Otherwise the shard stands still for ever.
             assert!(cluster.servers.contains_key(&new.to), "{new:?} to none");
         }
@@ -176,10 +162,7 @@ impl Simulation {
             let route = routing.route(at.array, at.range.start);
             route.is_some_and(|route| route.epoch <= at.epoch)
         };
-        leading
-            .cluster
-            .proposals
-            .retain(|hand_over| is_current(hand_over.at));
+        leading.cluster.proposals.retain(|hand_over| is_current(hand_over.at));
         leading.cluster.lost.retain(|&(_, at)| is_current(at));
         let is_empty = |node: &NodeId| !routing.routes().iter().any(|r| r.chain.contains(node));
         let emptied: Vec<NodeId> = leading.leaving.iter().copied().filter(is_empty).collect();
@@ -265,9 +248,7 @@ impl Simulation {
             2 | 3 if is_survivable => self.partition(node),
             4 => {
                 let array = if self.rng.random() { COUNTED } else { TRAINED };
-                cluster
-                    .arrays
-                    .insert(array, (ALL, self.rng.random_range(1..5)));
+                cluster.arrays.insert(array, (ALL, self.rng.random_range(1..5)));
             }
             5 if alive.len() < 7 => self.start_server(),
             6 if alive.len() > 4 && leading.leaving.is_empty() => {
@@ -276,10 +257,7 @@ impl Simulation {
             }
             7 if !is_leaving => {
                 let new = self.rng.random_range(1..4);
-                cluster
-                    .servers
-                    .entry(node)
-                    .and_modify(|weight| *weight = new);
+                cluster.servers.entry(node).and_modify(|weight| *weight = new);
             }
             8 => {
                 leading.coordinator = Coordinator::new(leading.config);

@@ -3,18 +3,13 @@
 use super::*;
 
 fn done(at: ShardRef, request: Request) -> Message {
-    Message::Answer(Answer {
-        at,
-        request,
-        refusal: None,
-    })
+    Message::Answer(Answer { at, request, refusal: None })
 }
 
 impl Simulation {
     pub fn delay(&mut self) -> u64 {
         let is_slow = self.rng.random_bool(0.05);
-        self.rng
-            .random_range(if is_slow { 0..30_000 } else { 50..1_000 })
+        self.rng.random_range(if is_slow { 0..30_000 } else { 50..1_000 })
     }
 
     fn is_cut_off(&self, peer: Peer) -> bool {
@@ -120,8 +115,7 @@ impl Simulation {
             }
         }
         if !changes_nothing {
-            self.check
-                .holds(server, &self.registry.routing, &self.config)?;
+            self.check.holds(server, &self.registry.routing, &self.config)?;
         }
         for action in actions {
             match action {

@@ -85,10 +85,7 @@ impl Simulation {
         for worker in workers {
             if surely || !self.rng.random_bool(self.loss) {
                 let delay = if surely { 0 } else { self.delay() };
-                self.at(
-                    delay,
-                    Due::Deliver(REGISTRY, Peer::Worker(worker), message.clone()),
-                );
+                self.at(delay, Due::Deliver(REGISTRY, Peer::Worker(worker), message.clone()));
             }
         }
     }
@@ -103,14 +100,11 @@ impl Simulation {
                 }
             }
             let routes = self.registry.routing.routes().to_vec();
-            self.registry
-                .asked
-                .retain(|at, _| routes.iter().any(|route| route.at() == *at));
+            self.registry.asked.retain(|at, _| routes.iter().any(|route| route.at() == *at));
             for route in routes {
                 let since = self.registry.asked.get(&route.at());
                 if since.is_some_and(|since| now > since + 60_000) {
-                    self.registry
-                        .change(route.at(), ChainChange::Remove(Vec::new()));
+                    self.registry.change(route.at(), ChainChange::Remove(Vec::new()));
                 }
             }
         }
@@ -134,9 +128,7 @@ impl Simulation {
             }
             2 if route.range.len() > 2 && routes.len() < 7 => {
                 self.count("split");
-                let key = self
-                    .rng
-                    .random_range(route.range.start + 1..route.range.end);
+                let key = self.rng.random_range(route.range.start + 1..route.range.end);
                 self.registry.change(route.at(), ChainChange::Split(key));
                 self.broadcast(false);
             }
@@ -151,18 +143,12 @@ impl Simulation {
             8 | 9 => {
                 let &gone = route.chain.choose(&mut self.rng).unwrap();
                 if can_lose(&route, gone, &alive) {
-                    self.registry
-                        .change(route.at(), ChainChange::Remove(vec![gone]));
+                    self.registry.change(route.at(), ChainChange::Remove(vec![gone]));
                     self.broadcast(false);
                 }
             }
             10 if self.next_worker < COLUMNS as u64 => {
-                let joined = self
-                    .workers
-                    .values()
-                    .map(|worker| worker.clock)
-                    .max()
-                    .unwrap();
+                let joined = self.workers.values().map(|worker| worker.clock).max().unwrap();
                 if joined < LAST {
                     self.count("worker changed");
                     self.start_worker(joined);

@@ -28,19 +28,11 @@ impl UpdateRule for Reckless {
     }
 }
 
-const FTRL: Ftrl = Ftrl {
-    alpha: 0.1,
-    beta: 1.0,
-    l1: 0.1,
-    l2: 0.1,
-};
+const FTRL: Ftrl = Ftrl { alpha: 0.1, beta: 1.0, l1: 0.1, l2: 0.1 };
 
 /// The rule of a run.
 pub fn rule(seed: u64, skips_check: bool) -> Arc<dyn UpdateRule> {
-    let overflowing = Adam {
-        rate: 1e38,
-        ..Adam::default()
-    };
+    let overflowing = Adam { rate: 1e38, ..Adam::default() };
     match seed % 4 {
         _ if skips_check => Arc::new(Reckless(overflowing)),
         0 => Arc::new(Add),

@@ -32,10 +32,7 @@ impl Worker {
 
     /// Takes note of a task's end. Returns true if the worker can go on.
     pub fn finished(&mut self, handle: Handle, outcome: &TaskOutcome) -> bool {
-        assert!(
-            outcome.is_ok() || self.gone,
-            "{handle:?} failed: {outcome:?}"
-        );
+        assert!(outcome.is_ok() || self.gone, "{handle:?} failed: {outcome:?}");
         let before = self.pulls.len();
         self.pulls.retain(|(pull, _)| *pull != handle);
         before == 1 && self.pulls.is_empty()
@@ -86,13 +83,7 @@ impl Simulation {
                 }
                 let (keys, values) =
                     numbers(&mut self.rng, &mut self.check, id, clock, array, range);
-                let task = Task {
-                    work: Work::Push(values.into()),
-                    array,
-                    range,
-                    keys,
-                    clock,
-                };
+                let task = Task { work: Work::Push(values.into()), array, range, keys, clock };
                 worker.submit(now, task, &mut actions)?;
             }
         }
@@ -190,15 +181,9 @@ fn numbers(
     range: KeyRange,
 ) -> (Keys, Vec<f32>) {
     let width = if array == COUNTED { COLUMNS } else { 2 };
-    let some: Vec<Key> = (range.start..range.end)
-        .filter(|_| rng.random_bool(0.7))
-        .collect();
+    let some: Vec<Key> = (range.start..range.end).filter(|_| rng.random_bool(0.7)).collect();
     let is_all = rng.random_bool(0.3);
-    let keys = if is_all {
-        Keys::All
-    } else {
-        Keys::List(some.into())
-    };
+    let keys = if is_all { Keys::All } else { Keys::List(some.into()) };
     let mut values = Vec::new();
     for key in keys.iter(range) {
         for column in 0..width as u64 {

@@ -65,9 +65,7 @@ impl Site {
         window: u32,
     ) -> (SendRequest<Bytes>, JoinHandle<Result<(), h2::Error>>) {
         let mut builder = Builder::new();
-        builder
-            .initial_window_size(window)
-            .initial_max_send_streams(100);
+        builder.initial_window_size(window).initial_max_send_streams(100);
         let (client, connection) = builder.handshake(self.socket().await).await.unwrap();
         (client, tokio::spawn(connection))
     }
@@ -111,10 +109,7 @@ async fn a_connection_serves_requests_at_the_same_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_without_a_request_is_closed() {
-    let site = Site::start_http2(Limits {
-        header_read_timeout: 3 * SECOND,
-        ..Limits::default()
-    });
+    let site = Site::start_http2(Limits { header_read_timeout: 3 * SECOND, ..Limits::default() });
     // Half a second is given to clients to close themselves.
     for beginning in [&b""[..], b"PRI * HTTP/2.0\r\n", PREFACE] {
         let mut socket = site.socket().await;
@@ -136,10 +131,7 @@ async fn a_connection_without_a_request_is_closed() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_left_unread_closes_the_connection_whatever_else_goes_on() {
-    let site = Site::start_http2(Limits {
-        write_timeout: 4 * SECOND,
-        ..Limits::default()
-    });
+    let site = Site::start_http2(Limits { write_timeout: 4 * SECOND, ..Limits::default() });
     for window in [0, 1] {
         let (mut client, connection) = site.connect_http2(window).await;
         let unread = ask(&mut client, "/large").await.unwrap();
@@ -157,22 +149,14 @@ async fn an_answer_that_is_left_unread_closes_the_connection_whatever_else_goes_
             }
         }
         // Where there is a window, a frame waits in it, which is worth a second.
-        assert!(
-            (4..=6).contains(&start.elapsed().as_secs()),
-            "{:?}",
-            start.elapsed()
-        );
+        assert!((4..=6).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
         drop(unread);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_read_too_slowly_closes_the_connection() {
-    let limits = Limits {
-        write_timeout: 2 * SECOND,
-        min_write_rate: 20_000,
-        ..Limits::default()
-    };
+    let limits = Limits { write_timeout: 2 * SECOND, min_write_rate: 20_000, ..Limits::default() };
     let site = Site::start_http2(limits);
     let (mut client, connection) = site.connect_http2(10_000).await;
     let mut body = ask(&mut client, "/large").await.unwrap().into_body();
@@ -252,10 +236,7 @@ async fn a_connection_that_is_old_takes_no_more_requests_and_answers_those_it_ha
     sleep(59 * SECOND).await;
     let slow = ask(&mut client, "/slow");
     sleep(2 * SECOND).await;
-    assert!(
-        client.clone().ready().await.is_err(),
-        "it was told to go elsewhere"
-    );
+    assert!(client.clone().ready().await.is_err(), "it was told to go elsewhere");
     site.answer_slow.notify_one();
     assert_eq!(read(slow).await.unwrap(), 2);
     assert!(connection.await.is_ok());
@@ -264,10 +245,7 @@ async fn a_connection_that_is_old_takes_no_more_requests_and_answers_those_it_ha
 /// It does not say that it has heard, as a client would, and goes on asking.
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_is_old_is_closed_whether_its_client_minds_or_not() {
-    let site = Site::start_http2(Limits {
-        max_connection_age: 10 * SECOND,
-        ..Limits::default()
-    });
+    let site = Site::start_http2(Limits { max_connection_age: 10 * SECOND, ..Limits::default() });
     let mut socket = site.socket().await;
     socket.write_all(PREFACE).await.unwrap();
     let (mut reading, mut writing) = tokio::io::split(socket);
@@ -275,12 +253,8 @@ async fn a_connection_that_is_old_is_closed_whether_its_client_minds_or_not() {
     let asking = async {
         for number in (1_u32..).step_by(2) {
             // GET, http, "/": fields of HPACK's table.
-            let header = [
-                &[0, 0, 3, 1, 5][..],
-                &number.to_be_bytes(),
-                &[0x82, 0x86, 0x84],
-            ]
-            .concat();
+            let header =
+                [&[0, 0, 3, 1, 5][..], &number.to_be_bytes(), &[0x82, 0x86, 0x84]].concat();
             if writing.write_all(&header).await.is_err() {
                 return;
             }

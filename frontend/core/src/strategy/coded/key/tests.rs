@@ -5,10 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn key(domain: u32, kind: u32) -> GroupKey {
-    GroupKey {
-        domain: DomainId(domain),
-        kind,
-    }
+    GroupKey { domain: DomainId(domain), kind }
 }
 
 /// Asks for a kind and gives it an open group. Whether there was room.
@@ -28,12 +25,7 @@ fn open(keys: &mut Keys<(), ()>, now: Time, key: GroupKey, is_idle: bool) -> boo
 
 fn answered(number: u64, bytes: usize) -> Answered<(), ()> {
     let query = QueryId::new(number, crate::ClassId::DEFAULT);
-    Answered {
-        query,
-        input: Arc::new(()),
-        prediction: Arc::new(()),
-        bytes,
-    }
+    Answered { query, input: Arc::new(()), prediction: Arc::new(()), bytes }
 }
 
 #[test]
@@ -44,17 +36,12 @@ fn one_domain_alone_has_the_whole_table_and_gives_up_what_it_used_longest_ago() 
     }
     assert!(open(&mut keys, Time::ZERO, key(0, 0), true));
     assert!(open(&mut keys, Time::ZERO, key(0, 3), true));
-    let left: Vec<bool> = (0..4)
-        .map(|kind| keys.get(key(0, kind)).is_some())
-        .collect();
+    let left: Vec<bool> = (0..4).map(|kind| keys.get(key(0, kind)).is_some()).collect();
     assert_eq!(left, [true, false, true, true]);
     for kind in [0, 2, 3] {
         assert!(open(&mut keys, Time::ZERO, key(0, kind), false));
     }
-    assert!(
-        !open(&mut keys, Time::ZERO, key(0, 4), false),
-        "queries of each kind wait"
-    );
+    assert!(!open(&mut keys, Time::ZERO, key(0, 4), false), "queries of each kind wait");
 }
 
 #[test]
@@ -67,10 +54,7 @@ fn a_domain_that_holds_most_gives_up_a_kind_even_if_its_queries_wait() {
         open(&mut keys, Time::ZERO, key(1, 0), false)
             && open(&mut keys, Time::ZERO, key(1, 1), false)
     );
-    assert!(
-        !open(&mut keys, Time::ZERO, key(1, 2), false),
-        "they hold as much as each other"
-    );
+    assert!(!open(&mut keys, Time::ZERO, key(1, 2), false), "they hold as much as each other");
 }
 
 #[test]
@@ -80,12 +64,7 @@ fn a_kind_that_was_not_used_for_a_minute_makes_room_for_any_domain() {
         open(&mut keys, Time::ZERO, key(0, 0), true)
             && open(&mut keys, Time::ZERO, key(1, 0), false)
     );
-    assert!(!open(
-        &mut keys,
-        Time::ZERO + UNUSED_FOR / 2,
-        key(1, 1),
-        true
-    ));
+    assert!(!open(&mut keys, Time::ZERO + UNUSED_FOR / 2, key(1, 1), true));
     assert!(open(&mut keys, Time::ZERO + UNUSED_FOR, key(1, 1), true));
     assert!(keys.get(key(0, 0)).is_none());
 }
