@@ -16,6 +16,7 @@
 
 pub mod batching;
 pub mod config;
+pub mod describe;
 pub mod engine;
 pub mod faults;
 mod instance;

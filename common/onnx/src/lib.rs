@@ -17,6 +17,7 @@
 //! ```
 
 mod builder;
+mod external;
 mod identity;
 #[cfg(feature = "learned-code")]
 pub mod learned_code;
@@ -28,4 +29,5 @@ pub mod runtime;
 mod tests;
 
 pub use builder::{BatchNorm, BuildError, Conv, GraphBuilder, linear_model};
+pub use external::external_data;
 pub use identity::{ElementType, identity_model};

@@ -1,6 +1,6 @@
 //! Engines that run models.
 
-mod onnx;
+pub(crate) mod onnx;
 #[cfg(feature = "torch")]
 mod torch;
 

@@ -1,6 +1,7 @@
 //! Models run by ONNX Runtime.
 
 use std::num::NonZeroUsize;
+use std::path::Path;
 
 use bytes::Bytes;
 use half::{bf16, f16};
@@ -30,14 +31,7 @@ impl OnnxEngine {
         threads: NonZeroUsize,
         max_rows: usize,
     ) -> Result<Self, FileError> {
-        let file = entry.model_file(version)?;
-        let session = runtime.session(threads.get());
-        let session = session.and_then(|mut session| session.commit_from_file(&file));
-        let session = session.map_err(|error| {
-            let problem = "not a model that ONNX Runtime can run";
-            let problem = format!("{problem}: {}; export it again", one_line(&error));
-            FileError::new(&file, problem)
-        })?;
+        let session = open(runtime, &entry.model_file(version)?, threads.get())?;
         let check = |side, specs, outlets: &[Outlet]| {
             let tensors: Vec<_> = outlets.iter().map(graph_tensor).collect();
             check_graph(side, specs, &tensors, max_rows)
@@ -51,6 +45,21 @@ impl OnnxEngine {
             outputs: entry.outputs.clone(),
         })
     }
+}
+
+/// Loads the graph in `file`; its operators will use `threads` threads.
+pub(crate) fn open(
+    runtime: &OnnxRuntime,
+    file: &Path,
+    threads: usize,
+) -> Result<Session, FileError> {
+    let session = runtime.session(threads);
+    let session = session.and_then(|mut session| session.commit_from_file(file));
+    session.map_err(|error| {
+        let problem = "not a model that ONNX Runtime can run";
+        let problem = format!("{problem}: {}; export it again", one_line(&error));
+        FileError::new(file, problem)
+    })
 }
 
 impl InferenceEngine for OnnxEngine {
@@ -81,7 +90,7 @@ fn failed(error: ort::Error) -> EngineError {
     EngineError::Run { reason: one_line(&error) }
 }
 
-fn graph_tensor(outlet: &Outlet) -> GraphTensor {
+pub(crate) fn graph_tensor(outlet: &Outlet) -> GraphTensor {
     let (datatype, shape) = match outlet.dtype() {
         ValueType::Tensor { ty, shape, .. } => (datatype(*ty), shape.to_vec()),
         _ => (None, Vec::new()),
@@ -111,7 +120,7 @@ fn datatype(element: TensorElementType) -> Option<Datatype> {
 
 /// Copies a tensor into one of ONNX Runtime's. The copy also aligns it: a slice of a
 /// body begins anywhere.
-fn value(tensor: &Tensor) -> ort::Result<DynValue> {
+pub(crate) fn value(tensor: &Tensor) -> ort::Result<DynValue> {
     let shape = tensor.shape.clone();
     macro_rules! numbers {
         ($type:ty) => {{
@@ -191,12 +200,12 @@ fn tensor(spec: &TensorSpec, value: &DynValue) -> ort::Result<Tensor> {
 }
 
 #[derive(Debug, Clone)]
-struct GraphTensor {
-    name: String,
+pub(crate) struct GraphTensor {
+    pub(crate) name: String,
     /// `None` for a type that the protocol or this engine has no word for.
-    datatype: Option<Datatype>,
+    pub(crate) datatype: Option<Datatype>,
     /// -1 for an axis of any length; the batch axis first.
-    shape: Vec<i64>,
+    pub(crate) shape: Vec<i64>,
 }
 
 /// Finds the field of one side that the graph contradicts, with the problem and the fix; `side` is
