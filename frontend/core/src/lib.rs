@@ -23,7 +23,8 @@
 //! - **CG-3** coding never delays a query: its own dispatch comes first.
 //! - **CG-4** an approximation is held back until the query is late (at once while no instance is
 //!   up), or its own prediction is lost for good.
-//! - **CG-5** a group that does not fill in time is completed with recently answered queries.
+//! - **CG-5** a group that does not fill in time is completed with recently answered queries,
+//!   with slots with its own first one.
 //! - **CG-6** groups mix only queries of one [`GroupKey`]; a bad output can spoil at most its
 //!   group.
 //! - **CG-7** redundant work is budgeted and shed first; without parity instances serving goes on

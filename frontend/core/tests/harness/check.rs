@@ -82,10 +82,10 @@ impl Harness {
         assert!(alike, "CG-6: kinds of query mixed");
         let numbers: Vec<usize> = inputs.iter().filter_map(|input| input.number).collect();
         let different = numbers.iter().collect::<BTreeSet<_>>();
-        // A group of late queries is filled up with its first one's input.
-        let repeats = match coded.send_parity {
-            SendParity::WhenLate => numbers.iter().skip(1).filter(|&n| *n == numbers[0]).count(),
-            _ => 0,
+        // CG-5: with slots a group is filled up with its first one's input.
+        let repeats = match coded.decoding.needs_siblings() {
+            true => 0,
+            false => numbers.iter().skip(1).filter(|&n| *n == numbers[0]).count(),
         };
         assert_eq!(different.len() + repeats, k, "a query twice in one group");
         let mut clients = numbers.iter().filter_map(|&number| self.clients.get(number));

@@ -119,6 +119,19 @@ fn with_slots_a_group_with_fillers_has_its_share_of_the_rows() {
 }
 
 #[test]
+fn with_slots_the_first_query_of_all_is_reconstructed_alone() {
+    let mut harness = coded_with(slots_config(3, 1));
+    let lone = harness.query();
+    harness.advance(FLUSH_AFTER);
+    harness.compute();
+    harness.complete_parity(None);
+    harness.advance(HOLD_BACK - FLUSH_AFTER);
+    harness.compute();
+    harness.expect(lone, Fate::Reconstructed);
+    assert_eq!(harness.took(lone), HOLD_BACK);
+}
+
+#[test]
 fn with_slots_lone_queries_ask_the_rows_in_turn() {
     let mut harness = coded_with(slots_config(2, 2));
     let filler = harness.query();

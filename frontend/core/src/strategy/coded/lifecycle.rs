@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::group::{Group, Member, Status};
-use super::{Coded, CodedConfig, SendParity};
+use super::{Coded, CodedConfig};
 use crate::stats::Fate;
 use crate::strategy::parity::Parity;
 use crate::timers::Timer;
@@ -68,16 +68,15 @@ impl<I, O> Coded<I, O> {
         }
     }
 
-    /// Completes an open group with recently answered queries and seals it. False when there
-    /// are too few.
+    /// Completes an open group and seals it: with recently answered queries, or with slots with its
+    /// own first one again. False when there are too few.
     pub(super) fn complete_with_fillers(&mut self, core: &mut Core<I, O>, id: GroupId) -> bool {
         let Some(group) = self.groups.get_mut(&id).filter(|group| !group.sealed) else {
             return false;
         };
         let wanted = self.config.k - group.members.len();
-        if let (SendParity::WhenLate, Some(first)) =
-            (self.config.send_parity, group.members.first())
-        {
+        let needs_siblings = self.config.decoding.needs_siblings();
+        if let Some(first) = group.members.first().filter(|_| !needs_siblings) {
             // A slot's output does not depend on what is in the others.
             let input = Arc::clone(&first.input);
             let repeat = || Member::filler(Arc::clone(&input), None);
