@@ -244,6 +244,9 @@ mod tests {
         fs::write(&file, b"no graph").unwrap();
         let error = describe(&runtime, &file, "net", &[]).unwrap_err().to_string();
         assert!(error.contains("not a model") && !error.contains('\n'), "{error}");
+        fs::remove_file(&file).unwrap();
+        let error = describe(&runtime, &file, "net", &[]).unwrap_err().to_string();
+        assert!(error.contains("no such file"), "{error}");
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub(crate) struct Args {
     out: PathBuf,
 }
 
-const PROGRAMS: [&str; 3] = ["parapet-frontend", "parapet-instance", "parapet-loadgen"];
+const PROGRAMS: [&str; 4] = ["parapet", "parapet-frontend", "parapet-instance", "parapet-loadgen"];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     require(&[("cargo-deb", "cargo && cargo install cargo-deb"), ("dpkg-deb", "dpkg")])?;

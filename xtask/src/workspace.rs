@@ -113,6 +113,9 @@ pub(crate) fn build_serving() -> Result<()> {
 }
 
 pub(crate) fn build_trainer() -> Result<()> {
+    if std::env::var_os("PARAPET_BUILT").is_some() {
+        return Ok(());
+    }
     setup::run(&setup::Args::default())?;
     cargo("build -p parity-trainer")
 }

@@ -53,6 +53,9 @@ pub(crate) fn open(
     file: &Path,
     threads: usize,
 ) -> Result<Session, FileError> {
+    if !file.is_file() {
+        return Err(FileError::new(file, "no such file; give the path of an ONNX model"));
+    }
     let session = runtime.session(threads);
     let session = session.and_then(|mut session| session.commit_from_file(file));
     session.map_err(|error| {

@@ -26,6 +26,7 @@ pub(crate) fn run() -> Result<()> {
     check_references(&sh)?;
     build_book(&sh, &docs)?;
     build_for_checks()?;
+    build_trainer()?;
     let folder = scratch("check/docs");
     let query = folder.join(".parapet/demo/query.json");
     sh.write_file(query, models::json_query()?)?;
@@ -67,11 +68,13 @@ fn build_book(sh: &Shell, docs: &Path) -> Result<()> {
 /// Runs a block as people would, from the folder that stands for the checkout.
 fn execute(cluster: &SampleCluster, folder: &Path, page: &str, block: &Block) -> Result<()> {
     let (sh, path) = (shell()?, std::env::var("PATH").unwrap_or_default());
+    let python = python::program("own-model", "")?;
     sh.change_dir(folder);
     let frontend = cluster::bare(&cluster.frontend);
     let commands = block.commands.replace("127.0.0.1:8080", frontend);
-    let run = cmd!(sh, "timeout 60 bash -euo pipefail -c {commands}");
-    let run = run.env("PATH", format!("{}:{path}", debug("").display()));
+    let run = cmd!(sh, "timeout 300 bash -euo pipefail -c {commands}");
+    let path = format!("{}:{}:{path}", debug("").display(), python.display());
+    let run = run.env("PATH", path);
     output(run).with_context(|| format!("docs/{page}:{}", block.line))?;
     // Requests of one block have ended before the next one looks at metrics.
     std::thread::sleep(Duration::from_millis(20));
