@@ -17,8 +17,8 @@ use parapet_open_inference::grpc::message::{
     ServerMetadataRequest, ServerMetadataResponse, ServerReadyRequest, ServerReadyResponse,
 };
 use parapet_open_inference::grpc::{
-    Answer, Form, Inference, InferenceService, MODEL_INFER, code_of, receive, serve, timeout_of,
-    write_response,
+    Answer, Form, Inference, InferenceServer, InferenceService, MODEL_INFER, MODEL_STREAM_INFER,
+    answer_stream, code_of, receive, serve, timeout_of, write_response,
 };
 use parapet_open_inference::{Excerpt, InferRequest, ProtocolError, Room, error_text, rest};
 use tonic::body::Body;
@@ -27,7 +27,7 @@ use tonic::{Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
-use tower::{Service as _, service_fn};
+use tower::{BoxError, Service as _, service_fn};
 
 use crate::app::{App, Serving};
 use crate::error::ServeError;
@@ -36,8 +36,15 @@ use crate::request_context::{CLASS_HEADER, answer, write_names, write_provenance
 use crate::tenants::MixingDomain;
 
 const SERVICE: &str = "inference.GRPCInferenceService";
-const METHODS: [&str; 6] =
-    ["ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "ModelInfer"];
+const METHODS: [&str; 7] = [
+    "ServerLive",
+    "ServerReady",
+    "ModelReady",
+    "ServerMetadata",
+    "ModelMetadata",
+    "ModelInfer",
+    "ModelStreamInfer",
+];
 /// Of these methods, those that need no key.
 const KEYLESS: [&str; 2] = ["ServerLive", "ServerReady"];
 const CHECK: &str = "/grpc.health.v1.Health/Check";
@@ -57,17 +64,58 @@ pub(crate) fn service(
 + 'static {
     let service = || Service { app: Arc::clone(&app) };
     let (server, health) = (serve(service()), HealthServer::new(service()));
-    service_fn(move |request| {
-        let (app, mut server, mut health) = (Arc::clone(&app), server.clone(), health.clone());
+    service_fn(move |request: http::Request<RequestBody>| {
+        let (app, server, mut health) = (Arc::clone(&app), server.clone(), health.clone());
         async move {
+            if request.uri().path() == MODEL_STREAM_INFER {
+                return Ok(stream(app, server, request));
+            }
             // The message's memory is held until its answer is there.
             match admit(&app, request).await {
                 Ok((request, _held)) if request.uri().path() == CHECK => health.call(request).await,
-                Ok((request, _held)) => server.call(request).await,
+                Ok((request, _held)) => Ok(call(server, request).await),
                 Err(refused) => Ok(refused.into_http()),
             }
         }
     })
+}
+
+type Server = InferenceServer<Service>;
+
+async fn call(mut server: Server, request: http::Request<Full<Bytes>>) -> http::Response<Body> {
+    server.call(request).await.unwrap_or_else(|never| match never {})
+}
+
+/// Answers a stream: each of its messages is admitted as a call of its own is.
+fn stream(
+    app: Arc<App>,
+    server: Server,
+    request: http::Request<RequestBody>,
+) -> http::Response<Body> {
+    let (mut parts, body) = request.into_parts();
+    if let Err(refused) = identify(&app, &mut parts, false) {
+        return status(&refused).into_http();
+    }
+    let serving = app.serving();
+    let bounds = (serving.server.max_body_bytes, serving.server.body_read_timeout);
+    let (memory, allowance) = (Arc::clone(&app), allowance(&parts));
+    let room = move || Held {
+        reserved: memory.body_memory.reserve(Some(Arc::clone(&allowance))),
+        serving: memory.serving(),
+    };
+    answer_stream(http::Request::from_parts(parts, body), bounds, room, move |request| {
+        let (app, server) = (Arc::clone(&app), server.clone());
+        async move {
+            match admit(&app, request).await {
+                Ok((request, _held)) => call(server, request).await,
+                Err(refused) => refused.into_http(),
+            }
+        }
+    })
+}
+
+fn allowance(parts: &Parts) -> Arc<Allowance> {
+    parts.extensions.get().cloned().unwrap_or_default()
 }
 
 /// The method of the service that a path names.
@@ -76,7 +124,7 @@ fn method(path: &str) -> Option<&str> {
     method.strip_prefix('/')
 }
 
-/// Refuses a method that is not served. Its message is not awaited: a stream's may never end.
+/// Refuses a method that is not served. Its message is not awaited, which may never end.
 fn check_method(path: &str) -> Result<(), Status> {
     if path == CHECK || method(path).is_some_and(|method| METHODS.contains(&method)) {
         return Ok(());
@@ -88,10 +136,13 @@ fn check_method(path: &str) -> Result<(), Status> {
 }
 
 /// The call with its whole message and its [`MixingDomain`], and the memory that it holds.
-async fn admit(
+async fn admit<B>(
     app: &App,
-    request: http::Request<RequestBody>,
-) -> Result<(http::Request<Full<Bytes>>, Held), Status> {
+    request: http::Request<B>,
+) -> Result<(http::Request<Full<Bytes>>, Held), Status>
+where
+    B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
+{
     let (mut parts, body) = request.into_parts();
     check_method(parts.uri.path())?;
     // The call whose message is large, which counts against the quota.
@@ -129,17 +180,19 @@ impl Room for Held {
     }
 }
 
-async fn message(
+async fn message<B>(
     app: &App,
     parts: &mut Parts,
-    body: RequestBody,
+    body: B,
     infers: bool,
-) -> Result<(Full<Bytes>, Held), ServeError> {
+) -> Result<(Full<Bytes>, Held), ServeError>
+where
+    B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
+{
     let serving = app.serving();
     let server = &serving.server;
     let (limit, time) = (server.max_body_bytes, server.body_read_timeout);
-    let allowance: Arc<Allowance> = parts.extensions.get().cloned().unwrap_or_default();
-    let held = Held { reserved: app.body_memory.reserve(Some(allowance)), serving };
+    let held = Held { reserved: app.body_memory.reserve(Some(allowance(parts))), serving };
     let limit = match infers {
         true => limit,
         false => limit.min(MAX_NAME_BYTES),

@@ -4,6 +4,7 @@ Every check is a function that asserts; the first that fails ends the run with i
 """
 
 import asyncio
+import queue
 import shutil
 import subprocess
 
@@ -184,6 +185,22 @@ def several_in_flight(module, client):
         np.testing.assert_allclose(result.as_numpy("output"), array @ WEIGHTS.T)
 
 
+def streams(client):
+    """Answers of a stream come in the order of its requests, errors among them."""
+    answers = queue.Queue()
+    client.start_stream(callback=lambda result, error: answers.put((result, error)))
+    for model, first in [("linear", 0), ("nonesuch", 1), ("linear", 2)]:
+        client.async_stream_infer(model, linear(grpc, samples(2, first)), request_id=str(first))
+    for first in range(3):
+        result, error = answers.get(timeout=10)
+        if first == 1:
+            assert "nonesuch" in error.message(), error
+            continue
+        assert error is None and result.get_response().id == str(first), (error, result)
+        np.testing.assert_allclose(result.as_numpy("output"), samples(2, first) @ WEIGHTS.T)
+    client.stop_stream()
+
+
 def mistakes(module, client):
     bad, missing = ["400", "INVALID_ARGUMENT"], ["404", "NOT_FOUND"]
     good = linear(module, samples())
@@ -226,6 +243,8 @@ def check(server):
             every_datatype(module, client)
             if module is http:
                 json_alone(client)
+            else:
+                streams(client)
             compressed(module, client)
             several_in_flight(module, client)
             mistakes(module, client)

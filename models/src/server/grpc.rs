@@ -4,7 +4,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::HttpBody;
 use axum::http;
+use bytes::Bytes;
 use parapet_net::server::RequestBody;
 use parapet_open_inference::grpc::message::{
     ModelInferRequest, ModelInferResponse, ModelMetadataRequest, ModelMetadataResponse,
@@ -12,13 +14,14 @@ use parapet_open_inference::grpc::message::{
     ServerMetadataRequest, ServerMetadataResponse, ServerReadyRequest, ServerReadyResponse,
 };
 use parapet_open_inference::grpc::{
-    Answer, Form, Inference, InferenceService, code_of, receive, serve, timeout_of, write_response,
+    Answer, Form, Inference, InferenceServer, InferenceService, MODEL_STREAM_INFER, answer_stream,
+    code_of, receive, serve, timeout_of, write_response,
 };
 use parapet_open_inference::rest::ModelPath;
 use parapet_open_inference::{InferRequest, Unbounded, error_text};
 use tonic::body::Body;
 use tonic::{Request, Response, Status};
-use tower::{Service as _, service_fn};
+use tower::{BoxError, Service as _, service_fn};
 
 use super::app::{App, ServedModel};
 use super::error::ApiError;
@@ -39,19 +42,37 @@ pub(crate) fn service(
 + Send
 + Sync
 + 'static {
-    let (max_bytes, time) = (app.config.max_body_bytes, app.config.body_timeout);
+    let bounds = (app.config.max_body_bytes, app.config.body_timeout);
     let server = serve(Service { app });
     service_fn(move |request: http::Request<RequestBody>| {
-        let mut server = server.clone();
+        let server = server.clone();
         async move {
-            let (mut parts, body) = request.into_parts();
-            let admit = |_: &_, _: &str, _| Ok::<_, ApiError>(());
-            match receive(&mut parts, body, max_bytes, time, Unbounded, admit).await {
-                Ok((message, _)) => server.call(http::Request::from_parts(parts, message)).await,
-                Err(error) => Ok(status(error).into_http()),
+            if request.uri().path() == MODEL_STREAM_INFER {
+                let call = move |request| call(server.clone(), bounds, request);
+                return Ok(answer_stream(request, bounds, || Unbounded, call));
             }
+            Ok(call(server, bounds, request).await)
         }
     })
+}
+
+async fn call<B>(
+    mut server: InferenceServer<Service>,
+    (max_bytes, time): (usize, Duration),
+    request: http::Request<B>,
+) -> http::Response<Body>
+where
+    B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin,
+{
+    let (mut parts, body) = request.into_parts();
+    let admit = |_: &_, _: &str, _| Ok::<_, ApiError>(());
+    match receive(&mut parts, body, max_bytes, time, Unbounded, admit).await {
+        Ok((message, _)) => {
+            let answer = server.call(http::Request::from_parts(parts, message)).await;
+            answer.unwrap_or_else(|never| match never {})
+        }
+        Err(error) => status(error).into_http(),
+    }
 }
 
 struct Service {

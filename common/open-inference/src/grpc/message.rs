@@ -2,7 +2,7 @@
 //! publish them.
 //!
 //! Triton's further parameter types (`double_param`, `uint64_param`) are among them; its extensions
-//! (statistics, model control, shared memory, streaming) are not. Contents are [`Bytes`]: those of
+//! (statistics, model control, shared memory) are not. Contents are [`Bytes`]: those of
 //! a message that was received are slices of it.
 
 #![allow(

@@ -4,7 +4,7 @@
 //! [`InferenceServer`] are generated. [`read_request`] and [`write_request`], [`read_response`] and
 //! [`write_response`] turn messages into the types that the REST form has too: contents in raw form
 //! are passed on without a copy, typed contents are converted. [`receive`] reads a call's message
-//! within bounds; [`code_of`] gives the gRPC code of an error that has an HTTP status, so that
+//! within bounds, [`answer_stream`] those of a stream; [`code_of`] gives the gRPC code of an error that has an HTTP status, so that
 //! errors are classified in one place, whatever protocol they go out by.
 
 use tonic::codec::CompressionEncoding;
@@ -14,10 +14,12 @@ mod convert;
 pub mod message;
 mod outline;
 mod receive;
+mod stream;
 mod wire;
 
 pub use convert::{Form, read_request, read_response, write_request, write_response};
 pub use receive::{Inference, MODEL_INFER, ReceiveError, receive};
+pub use stream::{MODEL_STREAM_INFER, answer_stream};
 pub use wire::{code_of, status_of, timeout_of};
 
 /// Client of the service.

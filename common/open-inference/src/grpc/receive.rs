@@ -25,7 +25,7 @@ use crate::{InferRequest, ProtocolError, Room, Tensor};
 pub const MODEL_INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 
 /// Bytes before a message: whether it is compressed, and its length.
-const PREFIX: usize = 5;
+pub(super) const PREFIX: usize = 5;
 /// Pieces that are shorter are copied together: each may hold on to a whole buffer
 /// of its connection.
 const SHORT: usize = 4096;

@@ -185,17 +185,58 @@ async fn mistakes_and_deadlines_have_their_codes() {
     assert!(client.model_infer(request(&SAMPLES)).await.is_ok());
 }
 
-/// A client that keeps its stream open waits for its first answer.
-#[tokio::test]
-async fn stream_that_stays_open_is_refused_at_once() {
-    let (cluster, _client) = start().await;
+/// `ModelStreamInferResponse`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct StreamResponse {
+    #[prost(string, tag = "1")]
+    error_message: String,
+    #[prost(message, optional, tag = "2")]
+    infer_response: Option<ModelInferResponse>,
+}
+
+/// Calls a method of the service with a stream of messages that stays open.
+async fn stream_of(
+    cluster: &Cluster,
+    method: &str,
+    messages: Vec<ModelInferRequest>,
+) -> Result<tonic::Streaming<StreamResponse>, tonic::Status> {
+    use futures::StreamExt as _;
     let mut grpc = tonic::client::Grpc::new(cluster.served.grpc_channel().await);
     grpc.ready().await.unwrap();
-    let path = "/inference.GRPCInferenceService/ModelStreamInfer";
-    let codec = ProstCodec::<ModelInferRequest, ModelInferResponse>::default();
-    let messages = Request::new(futures::stream::pending());
-    let asked = grpc.streaming(messages, path.parse().unwrap(), codec);
-    let refused = asked.await.unwrap_err();
+    let path = format!("/inference.GRPCInferenceService/{method}");
+    let codec = ProstCodec::<ModelInferRequest, StreamResponse>::default();
+    let messages = futures::stream::iter(messages).chain(futures::stream::pending());
+    let asked = grpc.streaming(Request::new(messages), path.parse().unwrap(), codec);
+    asked.await.map(tonic::Response::into_inner)
+}
+
+#[tokio::test]
+async fn each_request_of_a_stream_is_answered_while_the_stream_stays_open() {
+    let (cluster, _client) = start().await;
+    let mut unknown = request(&SAMPLES);
+    unknown.model_name = "other".into();
+    let messages = vec![request(&SAMPLES), unknown, request(&SAMPLES)];
+    let mut answers = stream_of(&cluster, "ModelStreamInfer", messages).await.unwrap();
+    for is_known in [true, false, true] {
+        let answer = answers.message().await.unwrap().unwrap();
+        let Some(response) = answer.infer_response.filter(|_| is_known) else {
+            let said = answer.error_message;
+            assert!(said.contains("no model \"other\""), "{said}");
+            continue;
+        };
+        let given = &response.parameters["provenance"];
+        assert_eq!(given.string_param.as_deref(), Some("exact"));
+        let response = read_response(response).unwrap();
+        assert_eq!(response.id.as_deref(), Some("mine"));
+        assert_eq!(response.outputs[0].shape, [2, 3]);
+    }
+}
+
+/// A client that keeps its stream open waits for its first answer.
+#[tokio::test]
+async fn a_method_that_is_not_served_is_refused_at_once() {
+    let (cluster, _client) = start().await;
+    let refused = stream_of(&cluster, "RepositoryIndex", Vec::new()).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unimplemented);
     assert!(refused.message().contains("there are ServerLive"), "{refused}");
 }
