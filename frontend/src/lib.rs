@@ -3,9 +3,9 @@
 //!
 //! The rules of coding, dispatch and deadlines are in [`parapet_frontend_core`]; here is the IO
 //! around them: [`config`] reads and validates, `http` and `grpc` speak the protocol with clients,
-//! [`upstream`] with instances, and [`driver`] feeds one engine for each model; [`traces`] shows
-//! where the time went. [`app`] holds what a [`reload`] replaces, [`tenants`] who may ask, `admin`
-//! what operators ask.
+//! [`upstream`] with instances, which [`online`] asks before they serve, and [`driver`] feeds one
+//! engine for each model; [`traces`] shows where the time went. [`app`] holds what a [`reload`]
+//! replaces, [`tenants`] who may ask, `admin` what operators ask.
 
 #![allow(missing_docs, reason = "the programs build on it alone")]
 
@@ -20,6 +20,7 @@ mod grpc;
 mod http;
 pub mod metrics;
 pub mod model;
+pub mod online;
 pub mod payload;
 pub mod reload;
 mod request_context;

@@ -33,6 +33,8 @@ pub struct Reloaded {
 /// The longest that new models are waited for until an instance of each is up. The old
 /// ones serve meanwhile.
 const WARM_UP: Duration = Duration::from_secs(3);
+/// The longest that instances are asked for a model that is in no repository.
+const DESCRIBED_WITHIN: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 impl App {
@@ -60,7 +62,7 @@ impl App {
         // It reads files and looks names up.
         let config = tokio::task::spawn_blocking(move || FrontendConfig::load(&path)).await;
         let unread = |_| ReloadError::NotNow("the configuration could not be read");
-        let config = config.map_err(unread)??;
+        let config = config.map_err(unread)??.describe(DESCRIBED_WITHIN).await?;
         let before = self.serving();
         check_fixed(&before, &config)?;
         // The listeners keep the files that they were started with; what is in them may change.

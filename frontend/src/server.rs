@@ -20,6 +20,8 @@ use crate::traces::Traces;
 
 /// Interval at which recorded samples are moved into their buckets.
 const UPKEEP: Duration = Duration::from_secs(5);
+/// Time until an instance of each model that is in no repository has to be there.
+const DESCRIBED_WITHIN: Duration = Duration::from_secs(60);
 /// Connections of operators, scrapers and the page that is open in their browsers.
 const ADMIN_CONNECTIONS: usize = 64;
 /// Time that the admin listener stays for its requests in flight once the data listener is gone.
@@ -35,8 +37,10 @@ pub struct Frontend {
 }
 
 impl Frontend {
-    /// Binds the listeners and starts the models' drivers. Async because it starts tasks.
+    /// Has instances describe the models that are in no repository, binds the listeners, and starts
+    /// the models' drivers.
     pub async fn bind(config: FrontendConfig) -> io::Result<Self> {
+        let config = config.describe(DESCRIBED_WITHIN).await.map_err(io::Error::other)?;
         let settings = config.server.clone();
         let listener = listen_on(settings.listen, "server.listen")?;
         let grpc = settings.grpc_listen;

@@ -110,6 +110,7 @@ pub struct ModelMetadata {
     #[serde(default)]
     pub versions: Vec<String>,
     /// Framework and format, such as `onnxruntime_onnx`.
+    #[serde(default)]
     pub platform: String,
     /// Tensors that a request must have.
     pub inputs: Vec<TensorMetadata>,

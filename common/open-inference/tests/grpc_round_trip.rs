@@ -7,11 +7,14 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use parapet_open_inference::grpc::message::{
     InferParameter, InferRequestedOutput, InferTensor, InferTensorContents, ModelInferRequest,
+    ModelMetadataResponse,
 };
 use parapet_open_inference::grpc::{
     Form, read_request, read_response, write_request, write_response,
 };
-use parapet_open_inference::{Datatype, InferRequest, InferResponse, Tensor};
+use parapet_open_inference::{
+    Datatype, InferRequest, InferResponse, ModelMetadata, Tensor, TensorMetadata,
+};
 use proptest::prelude::*;
 use prost::Message as _;
 use serde_json::json;
@@ -175,4 +178,21 @@ fn every_mistake_is_named() {
         ..input("FP32", &[1], None)
     };
     assert!(error(shared, &[]).contains("\"shared_memory_region\" is an extension"));
+}
+
+#[test]
+fn metadata_round_trips_and_an_unknown_datatype_is_named() {
+    let tensor = |name| vec![TensorMetadata::batched(name, Datatype::Bf16, &[3, 4])];
+    let metadata = ModelMetadata {
+        name: "m".to_owned(),
+        versions: vec!["2".to_owned()],
+        platform: "tensorrt_plan".to_owned(),
+        inputs: tensor("x"),
+        outputs: tensor("y"),
+    };
+    let mut response = ModelMetadataResponse::from(metadata.clone());
+    assert_eq!(ModelMetadata::try_from(response.clone()).unwrap(), metadata);
+    response.outputs[0].datatype = "FP8".to_owned();
+    let error = ModelMetadata::try_from(response).unwrap_err().to_string();
+    assert!(error.contains("\"y\"") && error.contains("FP8"), "{error}");
 }

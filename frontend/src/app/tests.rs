@@ -12,6 +12,7 @@ pub(crate) fn without_models() -> App {
         admin: None,
         tenants: Vec::new(),
         models: Vec::new(),
+        undescribed: Vec::new(),
         traces: None,
     };
     App::start(config, Metrics::new().unwrap(), None)

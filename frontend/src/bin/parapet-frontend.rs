@@ -3,14 +3,19 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use parapet_config::log::{self, LevelFilter};
 use parapet_frontend::Frontend;
 use parapet_frontend::config::FrontendConfig;
+use parapet_frontend::online;
 use parapet_frontend::tenants::{Key, KeyHash};
 use parapet_onnx::runtime::OnnxRuntime;
 use tokio::signal::unix::{SignalKind, signal};
+
+/// Time that instances have to describe models that are in no repository to `--check --online`.
+const CHECK_WITHIN: Duration = Duration::from_secs(5);
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -24,9 +29,12 @@ struct Arguments {
     /// The configuration; see deploy/local/parapet.toml for an example.
     #[arg(long, default_value = "parapet.toml")]
     config: PathBuf,
-    /// Check the configuration and the model repository, and exit.
+    /// Check the configuration and the model repository, and exit
     #[arg(long)]
     check: bool,
+    /// With --check: ask every instance once whether it is ready and fits its model
+    #[arg(long, requires = "check")]
+    online: bool,
     /// Threads that serve requests. One answers soonest, as no request changes threads, and is good
     /// for some 10,000 requests/s; more carry more load.
     #[arg(long, default_value_t = 1)]
@@ -68,13 +76,15 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         OnnxRuntime::load(arguments.onnxruntime.as_deref())?;
     }
     let config = FrontendConfig::load(&arguments.config)?;
-    if arguments.check {
-        let names: Vec<&str> =
-            (config.models.iter()).map(|model| model.entry.name.as_str()).collect();
+    if arguments.check && !arguments.online {
+        let names = config.models.iter().map(|model| model.entry.name.clone());
+        let asked = config.undescribed().map(|name| format!("{name} (to be asked with --online)"));
+        let names: Vec<String> = names.chain(asked).collect();
         println!("{}: all well: {}", arguments.config.display(), names.join(", "));
         return Ok(());
     }
-    log::start(config.server.log_format, LevelFilter::INFO);
+    let level = if arguments.check { LevelFilter::WARN } else { LevelFilter::INFO };
+    log::start(config.server.log_format, level);
     let mut runtime = match arguments.threads {
         0 | 1 => tokio::runtime::Builder::new_current_thread(),
         _ => tokio::runtime::Builder::new_multi_thread(),
@@ -82,7 +92,25 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.threads > 1 {
         runtime.worker_threads(arguments.threads);
     }
-    runtime.enable_all().build()?.block_on(serve(config))
+    let runtime = runtime.enable_all().build()?;
+    match arguments.check {
+        true => runtime.block_on(check_online(config)),
+        false => runtime.block_on(serve(config)),
+    }
+}
+
+/// Prints a line for each instance.
+async fn check_online(config: FrontendConfig) -> anyhow::Result<()> {
+    let config = config.describe(CHECK_WITHIN).await?;
+    let mut wrong = 0;
+    for model in &config.models {
+        for (instance, fits) in online::check(model).await {
+            wrong += usize::from(fits.is_err());
+            println!("{instance}: {}", fits.err().as_deref().unwrap_or("ok"));
+        }
+    }
+    anyhow::ensure!(wrong == 0, "{wrong} instances are not ready, or do not fit their model");
+    Ok(())
 }
 
 /// A key is shown once, to the user; the configuration has its hash.
@@ -108,7 +136,11 @@ async fn serve(config: FrontendConfig) -> anyhow::Result<()> {
     let (mut terminate, mut interrupt) =
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut hang_up = signal(SignalKind::hangup())?;
-    let frontend = Frontend::bind(config).await?;
+    let frontend = tokio::select! {
+        bound = Frontend::bind(config) => bound?,
+        _ = terminate.recv() => return Ok(()),
+        _ = interrupt.recv() => return Ok(()),
+    };
     // The one line on standard output: scripts wait for it, and learn the port.
     let scheme = if frontend.is_secure() { "https" } else { "http" };
     let grpc = frontend

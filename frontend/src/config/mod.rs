@@ -9,11 +9,14 @@ mod pool;
 mod resolve;
 mod settings;
 mod strategy;
+mod undescribed;
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures::future::try_join_all;
 use parapet_frontend_core::SettingError;
 use parapet_net::tls::{ServerTls, TlsError};
 use thiserror::Error;
@@ -24,6 +27,7 @@ pub use resolve::ModelConfig;
 pub use settings::{HealthSettings, ServerSettings};
 pub use strategy::{ClassConfig, RedundantPool};
 
+use self::undescribed::Undescribed;
 use crate::tenants::TenantConfig;
 use crate::traces::TraceSettings;
 
@@ -41,6 +45,8 @@ pub struct FrontendConfig {
     /// Tenants; without any, every client may ask.
     pub tenants: Vec<TenantConfig>,
     pub models: Vec<ModelConfig>,
+    /// Models that are not in the repository; see [`describe`](Self::describe).
+    pub(crate) undescribed: Vec<Undescribed>,
     pub traces: Option<TraceSettings>,
 }
 
@@ -59,6 +65,20 @@ impl FrontendConfig {
     /// As [`load`](Self::load), from text; `path` is for messages and relative paths.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         resolve::resolve(path, read(path, text)?)
+    }
+
+    /// Asks the instances of models that are not in the repository what these take and give, for up
+    /// to `wait`.
+    pub async fn describe(mut self, wait: Duration) -> Result<Self, ConfigError> {
+        let asked = self.undescribed.drain(..);
+        let asked = asked.map(|undescribed| undescribed.describe(self.path.clone(), wait));
+        self.models.extend(try_join_all(asked).await?);
+        Ok(self)
+    }
+
+    /// Names of models that are not in the repository, and are still to be described.
+    pub fn undescribed(&self) -> impl Iterator<Item = &str> {
+        self.undescribed.iter().map(Undescribed::name)
     }
 
     /// Makes the checks that look at no other file and at no name.

@@ -4,7 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use parapet_config::address;
-use parapet_config::repository::ModelEntry;
+use parapet_config::repository::{ModelEntry, ModelRepository, check_name};
+use parapet_frontend_core::DeployedInstances;
 use parapet_net::tls::{ClientSettings, ClientTls};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{MapAccess, SeqAccess, Visitor};
@@ -79,6 +80,17 @@ impl PoolSettings {
         Ok(pool)
     }
 
+    /// Instances that are listed; discovery may find any number.
+    pub(super) fn deployed(&self) -> DeployedInstances {
+        let listed = self.discovery.is_none();
+        DeployedInstances { count: listed.then_some(self.instances.len()) }
+    }
+
+    /// Returns true if it takes certificates, and has none of its own.
+    pub(super) fn lacks_tls(&self) -> bool {
+        self.is_secure() && self.tls.is_none()
+    }
+
     /// Returns true if any instance is spoken to within TLS, or may be once it is found.
     fn is_secure(&self) -> bool {
         let listed = self.instances.iter().map(|(name, _)| Scheme::split(name).0);
@@ -102,8 +114,7 @@ pub(super) fn share_tls<'a>(
     tls: Option<&ClientSettings>,
     pools: impl Iterator<Item = &'a mut PoolSettings>,
 ) -> Result<(), ConfigError> {
-    let needs_some = |pool: &&mut PoolSettings| pool.is_secure() && pool.tls.is_none();
-    let wanting: Vec<_> = pools.filter(needs_some).collect();
+    let wanting: Vec<_> = pools.filter(|pool| pool.lacks_tls()).collect();
     let Some(tls) = tls else {
         let fix = "name the authority of their certificates: tls = { ca = \"ca.pem\" }";
         let problem = "there are https:// or grpcs:// instances";
@@ -115,6 +126,18 @@ pub(super) fn share_tls<'a>(
         pool.tls = Some(loaded.clone());
     }
     Ok(())
+}
+
+/// The repository's entry of a model, if it has one.
+pub(super) fn find_entry(
+    at: &At<'_>,
+    field: &str,
+    repository: Option<&ModelRepository>,
+    model: &str,
+) -> Result<Option<ModelEntry>, ConfigError> {
+    check_name(model).map_err(|error| at.because(field, error))?;
+    let found = repository.map(|repository| repository.find(model)).transpose();
+    Ok(found.map_err(|error| at.because(field, error))?.flatten())
 }
 
 pub(super) fn resolve_version(

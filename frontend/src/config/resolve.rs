@@ -1,14 +1,16 @@
 //! From the file to what the frontend needs: metadata looked up, codes built, sizes checked.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
 use parapet_config::repository::{ModelEntry, ModelRepository};
 
 use super::access::{resolve_admin, resolve_listener, resolve_tenants};
-use super::pool::{PoolSettings, resolve_version, share_tls};
+use super::pool::{PoolSettings, find_entry, resolve_version, share_tls};
 use super::settings::{File, ModelSettings, ServerSettings};
 use super::strategy::{ClassConfig, Deployed, RedundantPool, resolve_classes};
+use super::undescribed::Undescribed;
 use super::{At, ConfigError, FrontendConfig};
 use crate::traces::TraceSettings;
 
@@ -21,6 +23,8 @@ pub struct ModelConfig {
     pub settings: ModelSettings,
     pub entry: ModelEntry,
     pub version: u64,
+    /// The version that instances are asked for; they choose if `None`.
+    pub requested_version: Option<u64>,
     pub pool: PoolSettings,
     /// Pools beside the deployed model's, of parity and backup models: pool 1 and following.
     pub redundant: Vec<RedundantPool>,
@@ -54,22 +58,28 @@ pub(super) fn resolve(path: &Path, file: File) -> Result<FrontendConfig, ConfigE
     let admin = admin.map(|admin| resolve_admin(&at, admin, data)).transpose()?;
     let tenants = resolve_tenants(path, file.tenants)?;
     let at = At::new(path, "repository");
-    let repository = ModelRepository::open(at.folder().join(&file.repository.path))
-        .map_err(|error| at.because("path", error))?;
+    let repository =
+        file.repository.map(|given| ModelRepository::open(at.folder().join(given.path)));
+    let repository = repository.transpose().map_err(|error| at.because("path", error))?;
     let at = At::new(path, "models");
     let (any, fix) = (!file.models.is_empty(), "add a [[models]] table");
     at.check(any, "[]", "no model", fix)?;
-    let mut models: Vec<ModelConfig> = Vec::with_capacity(file.models.len());
+    let (mut models, mut undescribed, mut names) = (Vec::new(), Vec::new(), BTreeSet::new());
     for (index, model) in file.models.into_iter().enumerate() {
         let at = At::new(path, format!("models[{index}]"));
-        let is_new = models.iter().all(|other| other.entry.name != model.name);
+        let is_new = names.insert(model.name.clone());
         let problem = format!("{:?} is there twice", model.name);
         at.check(is_new, "name", problem, "name each model once")?;
-        models.push(resolve_model(&at, &repository, model)?);
+        match find_entry(&at, "name", repository.as_ref(), &model.name)? {
+            Some(entry) => models.push(resolve_model(&at, repository.as_ref(), model, entry)?),
+            None => undescribed.push(Undescribed::resolve(&at, repository.clone(), model)?),
+        }
     }
     check_traces(path, file.traces.as_ref())?;
     let (path, server, traces) = (path.to_owned(), file.server, file.traces);
-    Ok(FrontendConfig { path, server, server_tls, admin, tenants, models, traces })
+    let config =
+        FrontendConfig { path, server, server_tls, admin, tenants, models, undescribed, traces };
+    Ok(config)
 }
 
 pub(super) fn check(path: &Path, file: File) -> Result<(), ConfigError> {
@@ -121,26 +131,30 @@ fn check_traces(path: &Path, traces: Option<&TraceSettings>) -> Result<(), Confi
     at.check((0.0..=1.0).contains(&share), "share", share, fix)
 }
 
-fn resolve_model(
+pub(super) fn resolve_model(
     at: &At<'_>,
-    repository: &ModelRepository,
+    repository: Option<&ModelRepository>,
     settings: ModelSettings,
+    entry: ModelEntry,
 ) -> Result<ModelConfig, ConfigError> {
-    let entry = repository.load(&settings.name).map_err(|error| at.because("name", error))?;
     let version = resolve_version(at, &entry, settings.version)?;
     check_model(at, &settings)?;
-    let slots = settings.slots_per_instance.unwrap_or(LEAST_SLOTS);
-    let size = (slots, settings.max_queue);
-    let mut pool = PoolSettings::resolve(at, &settings.instances, size, None)?;
-    let deployed = Deployed { repository, entry: &entry, version, pool: &pool };
+    let mut pool = PoolSettings::resolve(at, &settings.instances, deployed_size(&settings), None)?;
+    let requested_version = settings.version.or(entry.is_in_repository().then_some(version));
+    let deployed = Deployed { repository, entry: &entry, version: requested_version, pool: &pool };
     let (classes, mut redundant) =
         resolve_classes(at, &deployed, &settings.strategy, &settings.classes)?;
     let pools = std::iter::once(&mut pool).chain(redundant.iter_mut().map(|other| &mut other.pool));
     share_tls(at, settings.tls.as_ref(), pools)?;
-    Ok(ModelConfig { settings, entry, version, pool, redundant, classes })
+    Ok(ModelConfig { settings, entry, version, requested_version, pool, redundant, classes })
 }
 
-fn check_model(at: &At<'_>, model: &ModelSettings) -> Result<(), ConfigError> {
+/// Slots of an instance, and places in the queue.
+pub(super) fn deployed_size(settings: &ModelSettings) -> (u32, usize) {
+    (settings.slots_per_instance.unwrap_or(LEAST_SLOTS), settings.max_queue)
+}
+
+pub(super) fn check_model(at: &At<'_>, model: &ModelSettings) -> Result<(), ConfigError> {
     let health = &model.health;
     at.at_least_one("max_in_flight", model.max_in_flight)?;
     at.at_least_one("max_queue", model.max_queue)?;

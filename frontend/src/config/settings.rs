@@ -24,7 +24,7 @@ pub(super) struct File {
     pub(super) admin: Option<Admin>,
     #[serde(default)]
     pub(super) tenants: Vec<Tenant>,
-    pub(super) repository: Repository,
+    pub(super) repository: Option<Repository>,
     pub(super) traces: Option<TraceSettings>,
     pub(super) models: Vec<ModelSettings>,
 }

@@ -12,16 +12,16 @@ use std::sync::Arc;
 use parapet_frontend_core::{AttemptResult, Failure, FailureKind};
 use parapet_net::client::Tls;
 use parapet_net::tls::TlsFailure;
-use parapet_open_inference::InferRequest;
-use parapet_open_inference::grpc::message::ModelReadyRequest;
+use parapet_open_inference::grpc::message::{ModelMetadataRequest, ModelReadyRequest};
 use parapet_open_inference::grpc::{InferenceClient, read_response, write_request};
+use parapet_open_inference::{InferRequest, ModelMetadata, ProtocolError};
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, ConnectError, Status, TimeoutExpired};
 
 use self::within_tls::{WithinTls, client};
 use super::instances::Pool;
-use super::{Expected, TIMER, Unready, failure, given_up};
+use super::{Expected, TIMER, Unready, failure, given_up, unreadable};
 use crate::discovery::Scheme;
 use crate::payload::{Input, Output};
 use crate::traces::TRACEPARENT;
@@ -32,6 +32,7 @@ const WINDOW: u32 = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Instance {
     name: String,
+    /// Its name and version; an empty one where the instance chooses.
     model: (String, String),
     way: Way,
     expected: Arc<Expected>,
@@ -65,7 +66,10 @@ impl Instance {
         };
         Self {
             name: name.to_owned(),
-            model: (pool.model.clone(), pool.version.clone()),
+            model: (
+                pool.entry.name.clone(),
+                pool.version.map_or_else(String::new, |v| v.to_string()),
+            ),
             way,
             expected: Arc::clone(&pool.expected),
         }
@@ -115,11 +119,22 @@ impl Instance {
         match self.client().model_ready(ModelReadyRequest { name, version }).await {
             Ok(answer) if answer.get_ref().ready => Ok(()),
             Ok(_) => Err(Unready::Says("that it is not ready".to_owned())),
-            Err(status) => Err(match self.tls_failure(&status) {
-                Some(failure) => Unready::Tls(failure),
-                None if status.source().is_some() => Unready::Unreachable(cause(&status)),
-                None => Unready::Says(said(&status)),
-            }),
+            Err(status) => Err(self.unready(&status)),
+        }
+    }
+
+    pub(super) async fn metadata(&self) -> Result<ModelMetadata, Unready> {
+        let (name, version) = self.model.clone();
+        let answer = self.client().model_metadata(ModelMetadataRequest { name, version }).await;
+        let answer = answer.map_err(|status| self.unready(&status))?;
+        answer.into_inner().try_into().map_err(unreadable::<ProtocolError>)
+    }
+
+    fn unready(&self, status: &Status) -> Unready {
+        match self.tls_failure(status) {
+            Some(failure) => Unready::Tls(failure),
+            None if status.source().is_some() => Unready::Unreachable(cause(status)),
+            None => Unready::Says(said(status)),
         }
     }
 

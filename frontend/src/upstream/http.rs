@@ -13,12 +13,13 @@ use parapet_frontend_core::{AttemptResult, Failure, FailureKind};
 use parapet_net::client::{Connections, Limits, Response, SendError, Tls};
 use parapet_open_inference::rest::header_length;
 use parapet_open_inference::{
-    BINARY_EXTENSION, Encoding, ErrorObject, HEADER_CONTENT_LENGTH, ServerMetadata, decode_response,
+    BINARY_EXTENSION, Encoding, ErrorObject, HEADER_CONTENT_LENGTH, ModelMetadata, ServerMetadata,
+    decode_response,
 };
 use tokio::time::Instant;
 
 use super::instances::Pool;
-use super::{Expected, Unready, failure, given_up};
+use super::{Expected, Unready, failure, given_up, unreadable};
 use crate::discovery::Scheme;
 use crate::payload::{Input, Output};
 use crate::traces::TRACEPARENT;
@@ -34,7 +35,7 @@ pub(super) struct Instance {
     /// The dispatcher bounds their number: it gives an instance no more requests than slots.
     connections: Connections,
     /// Common part of its requests; `None` if its address or model name makes no valid request.
-    target: Option<Target>,
+    target: Option<Box<Target>>,
     expected: Arc<Expected>,
     /// True if the instance reads JSON alone, by its metadata.
     reads_json: AtomicBool,
@@ -47,15 +48,20 @@ struct Target {
     host: HeaderValue,
     infer: Uri,
     ready: Uri,
+    metadata: Uri,
 }
 
 impl Target {
     fn new(host: &str, pool: &Pool) -> Option<Self> {
-        let path = format!("/v2/models/{}/versions/{}", pool.model, pool.version);
+        let mut path = format!("/v2/models/{}", pool.entry.name);
+        if let Some(version) = pool.version {
+            path += &format!("/versions/{version}");
+        }
         Some(Self {
             host: HeaderValue::from_str(host).ok()?,
             infer: format!("{path}/infer").parse().ok()?,
             ready: format!("{path}/ready").parse().ok()?,
+            metadata: path.parse().ok()?,
         })
     }
 
@@ -80,7 +86,7 @@ impl Instance {
         Self {
             name: name.to_owned(),
             connections: Connections::new(address, limits).with_tls(tls),
-            target: Target::new(Scheme::split(name).1, pool),
+            target: Target::new(Scheme::split(name).1, pool).map(Box::new),
             expected: Arc::clone(&pool.expected),
             reads_json: AtomicBool::new(false),
             ask_form: AtomicBool::new(true),
@@ -131,6 +137,12 @@ impl Instance {
             self.ask_form.store(false, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    pub(super) async fn metadata(&self) -> Result<ModelMetadata, Unready> {
+        let target = self.target.as_ref().ok_or(Unready::Unaddressable)?;
+        let response = self.get(target, &target.metadata).await?;
+        serde_json::from_slice(&response.body).map_err(unreadable)
     }
 
     /// Asks whether the server has the binary tensor extension; without it queries go as JSON. One

@@ -7,6 +7,7 @@ use parapet_config::repository::ModelEntry;
 use parapet_frontend_core::{AttemptResult, Failure, FailureKind, InstanceId, PoolId};
 use parapet_net::client::Tls;
 use parapet_net::tls::ClientTls;
+use parapet_open_inference::ModelMetadata;
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 
@@ -23,8 +24,9 @@ pub struct Instances {
 
 #[derive(Debug)]
 pub(super) struct Pool {
-    pub(super) model: String,
-    pub(super) version: String,
+    pub(super) entry: ModelEntry,
+    /// The instance chooses if `None`.
+    pub(super) version: Option<u64>,
     pub(super) expected: Arc<Expected>,
     pub(super) connect_timeout: Duration,
     pub(super) max_idle: usize,
@@ -45,16 +47,16 @@ impl Instances {
     /// models. Others join. None is connected to yet; to be called within a runtime.
     pub fn new(config: &ModelConfig) -> Self {
         let settings = &config.settings;
-        let pool = |entry: &ModelEntry, version: u64, pool: &PoolSettings| Pool {
-            model: entry.name.clone(),
-            version: version.to_string(),
+        let pool = |entry: &ModelEntry, version: Option<u64>, pool: &PoolSettings| Pool {
+            entry: entry.clone(),
+            version,
             expected: Arc::new(Expected::of(entry, settings.max_rows)),
             connect_timeout: settings.health.connect_timeout,
             max_idle: pool.slots as usize + 1,
             scheme: pool.discovery.as_ref().map(|discovery| discovery.scheme).unwrap_or_default(),
             tls: pool.tls.clone(),
         };
-        let mut pools = vec![pool(&config.entry, config.version, &config.pool)];
+        let mut pools = vec![pool(&config.entry, config.requested_version, &config.pool)];
         let redundant = config.redundant.iter();
         pools.extend(redundant.map(|other| pool(&other.entry, other.version, &other.pool)));
         let instances = Self { pools, instances: RwLock::default() };
@@ -76,6 +78,14 @@ impl Instances {
     fn instance(&self, id: InstanceId) -> Result<Arc<Instance>, Failure> {
         let instance = self.instances.read().get(&id).map(Arc::clone);
         instance.ok_or_else(|| Failure::new(FailureKind::Unreachable, "the instance has left"))
+    }
+
+    pub(crate) async fn metadata(&self, id: InstanceId) -> Result<ModelMetadata, Unready> {
+        match &*self.instance(id).map_err(|_| Unready::Unaddressable)? {
+            Instance::Http(instance) => instance.metadata().await,
+            Instance::Grpc(instance) => instance.metadata().await,
+            Instance::Unreachable => Err(Unready::Unaddressable),
+        }
     }
 }
 
@@ -120,10 +130,18 @@ impl Transport for Instances {
     }
 
     async fn ready(&self, id: InstanceId) -> Result<(), Unready> {
-        match self.instance(id).as_deref() {
-            Ok(Instance::Http(instance)) => instance.ready().await,
-            Ok(Instance::Grpc(instance)) => instance.ready().await,
-            Ok(Instance::Unreachable) | Err(_) => Err(Unready::Unaddressable),
+        match &*self.instance(id).map_err(|_| Unready::Unaddressable)? {
+            Instance::Http(instance) => instance.ready().await?,
+            Instance::Grpc(instance) => instance.ready().await?,
+            Instance::Unreachable => return Err(Unready::Unaddressable),
+        }
+        match (self.metadata(id).await, self.pools.get(usize::from(id.pool.0))) {
+            (Ok(metadata), Some(pool)) => {
+                pool.entry.check_metadata(&metadata).map_err(Unready::Differs)
+            }
+            // A server that gives no metadata is taken to have the model.
+            (Ok(_) | Err(Unready::Says(_)), _) => Ok(()),
+            (Err(unready), _) => Err(unready),
         }
     }
 

@@ -51,6 +51,9 @@ pub enum Unready {
     Says(String),
     #[error("its address or model name makes no valid request")]
     Unaddressable,
+    /// Its metadata does not fit the model.
+    #[error("{0}")]
+    Differs(String),
 }
 
 impl From<SendError> for Unready {
@@ -74,8 +77,13 @@ fn given_up(input: &Input) -> FailureKind {
     }
 }
 
-/// Room for the rest of a response beside its tensors.
-const RESPONSE_HEADER_ROOM: usize = 64 * 1024;
+fn unreadable<E: ToString>(error: E) -> Unready {
+    let error = Excerpt::from(&error.to_string());
+    Unready::Says(format!("with metadata that cannot be read: {error}"))
+}
+
+/// Room for the rest of a response beside its tensors, and for metadata.
+const RESPONSE_HEADER_ROOM: usize = 256 * 1024;
 
 #[derive(Debug)]
 struct Expected {

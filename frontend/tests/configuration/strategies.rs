@@ -80,7 +80,7 @@ fn mistakes_in_a_backup_model_are_named() {
         strategy_toml(repository.path(), &addresses(2, 9001), &strategy)
     };
     for (model, part) in [
-        ("nothing", "nothing"),
+        ("../cheap", "model name"),
         ("linear", "the deployed model itself"),
         ("linear-parity", "is a parity model"),
     ] {

@@ -7,6 +7,7 @@
 mod support;
 
 mod access;
+mod foreign;
 mod live;
 mod reload;
 mod rolling;

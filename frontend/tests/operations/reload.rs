@@ -97,7 +97,7 @@ async fn a_mistake_leaves_the_old_configuration_in_place() {
     let served = serve(repository, &text(&old)).await;
     let mistakes = r#"
         [server] => not TOML => line
-        name = "linear" => name = "other" => no model "other"
+        name = "linear" => name = "../linear" => model name "../linear"
         max_body_bytes = 100000 => max_body_bytes = 0 => server.max_body_bytes
         [server] => [server]\nmax_connections = 7 => server.max_connections has changed
         [admin]\nlisten = "127.0.0.1:0" => => admin.listen has changed

@@ -16,6 +16,8 @@ use parapet_open_inference::{
     BINARY_DATA_OUTPUT, HEADER_CONTENT_LENGTH, InferResponse, Tensor, decode_request,
     encode_response,
 };
+use parking_lot::Mutex;
+use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::{INPUTS, OUTPUTS, linear};
@@ -52,6 +54,37 @@ pub async fn broken(error: &'static str) -> SocketAddr {
     let error = format!("{{\"error\":\"{error}\"}}");
     let infer = post(async move || (StatusCode::INTERNAL_SERVER_ERROR, error));
     serve(ready_to(infer), None).await
+}
+
+/// Metadata of `linear` as another server gives it, with this shape of its input.
+pub fn metadata(input: &[i64]) -> String {
+    let tensor = |name, shape| json!([{ "name": name, "datatype": "FP32", "shape": shape }]);
+    let (inputs, outputs) = (tensor("input", input), tensor("output", &[-1, OUTPUTS as i64]));
+    let tensors = json!({ "inputs": inputs, "outputs": outputs });
+    let mut model = json!({ "name": "linear", "versions": ["3"], "platform": "tensorrt_plan" });
+    model.as_object_mut().unwrap().extend(tensors.as_object().unwrap().clone());
+    model.to_string()
+}
+
+/// Answers as [`start`] does, and gives this metadata of any model, with and without a version.
+pub async fn describing(metadata: &Arc<Mutex<String>>) -> SocketAddr {
+    let predict =
+        async move |headers: HeaderMap, body: Bytes| predict(OUTPUTS, headers, body).await;
+    let (mut app, infer) = (Router::new(), post(predict));
+    let metadata = Arc::clone(metadata);
+    let describe = get(async move || metadata.lock().clone());
+    for model in ["/v2/models/{model}", "/v2/models/{model}/versions/{version}"] {
+        app = app
+            .route(model, describe.clone())
+            .route(&format!("{model}/ready"), get(async || "{}"))
+            .route(&format!("{model}/infer"), infer.clone());
+    }
+    serve(app, None).await
+}
+
+/// The same with the right metadata but for the shape of its input.
+pub async fn describing_input(shape: &[i64]) -> SocketAddr {
+    describing(&Arc::new(Mutex::new(metadata(shape)))).await
 }
 
 fn ready_to(infer: MethodRouter) -> Router {

@@ -192,6 +192,12 @@ pub fn plain_toml(repository: &Path, instances: &[SocketAddr], extra: &str) -> S
     )
 }
 
+/// The same without a repository.
+pub fn foreign_toml(instances: &[SocketAddr], extra: &str) -> String {
+    let text = plain_toml(Path::new("nowhere"), instances, extra);
+    text.replace("[repository]\npath = \"nowhere\"\n", "")
+}
+
 /// The same with the coded strategy, k = 2, and a fixed hold-back.
 pub fn coded_toml(
     repository: &Path,

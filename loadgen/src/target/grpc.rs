@@ -5,11 +5,9 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::{BufMut as _, Bytes};
-use parapet_open_inference::grpc::message::{
-    ModelInferResponse, ModelMetadataRequest, TensorMetadata as Described,
-};
+use parapet_open_inference::ModelMetadata;
+use parapet_open_inference::grpc::message::{ModelInferResponse, ModelMetadataRequest};
 use parapet_open_inference::grpc::{InferenceClient, read_response};
-use parapet_open_inference::{ModelMetadata, TensorMetadata};
 use serde_json::Value;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, EncodeBuf, Encoder};
@@ -129,26 +127,6 @@ pub(super) async fn metadata(
         _ if status.source().is_some() => unreachable(status.into()),
         code => Unanswered::Wrong(format!("{code:?}: {}", status.message())),
     });
-    let answer = answer?.into_inner();
-    let tensors = |described: Vec<Described>| {
-        let tensors = described.into_iter().map(tensor);
-        tensors.collect::<Result<Vec<_>, _>>()
-    };
-    Ok(ModelMetadata {
-        name: answer.name,
-        versions: answer.versions,
-        platform: answer.platform,
-        inputs: tensors(answer.inputs)?,
-        outputs: tensors(answer.outputs)?,
-    })
-}
-
-fn tensor(described: Described) -> Result<TensorMetadata, Unanswered> {
-    let (name, datatype) = (described.name, described.datatype);
-    let wrong = || Unanswered::Wrong(format!("tensor {name:?} of the unknown type {datatype:?}"));
-    Ok(TensorMetadata {
-        datatype: datatype.parse().map_err(|_| wrong())?,
-        shape: described.shape,
-        name,
-    })
+    let unreadable = |error| Unanswered::Wrong(format!("no model metadata ({error})"));
+    answer?.into_inner().try_into().map_err(unreadable)
 }

@@ -48,12 +48,18 @@ impl ModelRepository {
         Ok(names)
     }
 
-    /// Reads and validates the model `name` and finds its versions.
-    pub fn load(&self, name: &str) -> Result<ModelEntry, FileError> {
+    /// Reads and validates the model `name` and finds its versions; `None` without a `model.toml`.
+    pub fn find(&self, name: &str) -> Result<Option<ModelEntry>, FileError> {
         check_name(name).map_err(|problem| FileError::new(&self.root, problem))?;
         let folder = self.root.join(name);
-        if folder.join(ModelToml::FILE_NAME).is_file() {
-            return ModelEntry::read(&folder, name);
+        let is_there = folder.join(ModelToml::FILE_NAME).is_file();
+        is_there.then(|| ModelEntry::read(&folder, name)).transpose()
+    }
+
+    /// As [`find`](Self::find), for a model that must be there.
+    pub fn load(&self, name: &str) -> Result<ModelEntry, FileError> {
+        if let Some(entry) = self.find(name)? {
+            return Ok(entry);
         }
         let available = listing(&self.list()?);
         let problem = format_args!(
@@ -63,13 +69,14 @@ impl ModelRepository {
     }
 }
 
-/// A model of the repository, validated; its versions' files were there when it was loaded.
+/// A model of the repository, validated; its versions' files were there when it was loaded. Or one
+/// that [other servers describe](Self::described).
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelEntry {
-    toml: ModelToml,
-    /// Version numbers, ascending; never empty.
+    pub(super) toml: ModelToml,
+    /// Version numbers, ascending; never empty in the repository.
     pub versions: Vec<u64>,
-    folder: PathBuf,
+    pub(super) folder: Option<PathBuf>,
 }
 
 impl Deref for ModelEntry {
@@ -89,7 +96,13 @@ impl ModelEntry {
             let fix = format!("write name = {name:?}");
             return Err(FileError::field(&path, "name", &problem, &fix));
         }
-        Ok(Self { versions: versions(folder, &toml.platform)?, toml, folder: folder.to_owned() })
+        let (versions, folder) = (versions(folder, &toml.platform)?, Some(folder.to_owned()));
+        Ok(Self { toml, versions, folder })
+    }
+
+    /// Returns false for a model that other servers describe.
+    pub fn is_in_repository(&self) -> bool {
+        self.folder.is_some()
     }
 
     /// The comparison of the values of the output at `position`.
@@ -107,9 +120,14 @@ impl ModelEntry {
         self.versions.last().copied().unwrap_or_default()
     }
 
+    /// Path of its folder; of its name alone where it has none.
+    fn folder(&self) -> &Path {
+        self.folder.as_deref().unwrap_or(Path::new(&self.name))
+    }
+
     /// The `model.toml` that describes the model.
     pub fn toml_file(&self) -> PathBuf {
-        self.folder.join(ModelToml::FILE_NAME)
+        self.folder().join(ModelToml::FILE_NAME)
     }
 
     /// The file of `version`; of a learned code, its encoder's.
@@ -124,11 +142,11 @@ impl ModelEntry {
     /// If there is no such version.
     pub fn version_folder(&self, version: u64) -> Result<PathBuf, FileError> {
         if self.versions.contains(&version) {
-            return Ok(self.folder.join(version.to_string()));
+            return Ok(self.folder().join(version.to_string()));
         }
         let available = listing(&self.versions);
         let problem = format_args!("no version {version}, there is {available}");
-        Err(FileError::new(&self.folder, problem))
+        Err(FileError::new(self.folder(), problem))
     }
 
     /// Returns the protocol's metadata of the model.

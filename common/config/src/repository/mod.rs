@@ -19,16 +19,18 @@
 //! ```
 //!
 //! [`ModelRepository::load`] gives a [`ModelEntry`] that is parsed and validated; nothing else
-//! reads `model.toml`. The trainer writes one with [`ModelToml::save`]. Every error is one line
-//! that names the file, the field and the fix.
+//! reads `model.toml`. [`ModelEntry::described`] makes one of a server's metadata, for a model that
+//! is in no repository. The trainer writes a `model.toml` with [`ModelToml::save`]. Every error is
+//! one line that names the file, the field and the fix.
 
 mod batch;
+mod described;
 mod entry;
 mod model_toml;
 
 pub use batch::{check_outputs, take_inputs};
 pub use entry::{ModelEntry, ModelRepository};
-pub use model_toml::{CodeMetadata, ModelToml, Platform, TensorSpec};
+pub use model_toml::{CodeMetadata, ModelToml, Platform, TensorSpec, check_name};
 pub use parapet_decoder::{Calibration, OutputKind, OutputSpec, Score};
 pub use parapet_encoder::{CodeSpec, EncoderKind, OutputTransform};
 pub use parapet_open_inference::Datatype;

@@ -228,7 +228,7 @@ impl ModelToml {
             .map_err(FileError::io("write", &path))
     }
 
-    fn validate(&self, path: &Path) -> Result<(), FileError> {
+    pub(super) fn validate(&self, path: &Path) -> Result<(), FileError> {
         let name = |name| check_name(name).map_err(|problem| FileError::new(path, problem));
         name(&self.name)?;
         check_tensors(path, "inputs", &self.inputs)?;
@@ -348,9 +348,12 @@ impl CodeMetadata {
     }
 }
 
-/// A model's name becomes a folder's and a part of URLs: nothing that could lead out
+/// Checks a model's name, which becomes a folder's and a part of URLs: nothing that could lead out
 /// of the repository.
-pub(crate) fn check_name(name: &str) -> Result<(), String> {
+///
+/// # Errors
+/// One line with the fix.
+pub fn check_name(name: &str) -> Result<(), String> {
     let begins_well = name.starts_with(|first: char| first.is_ascii_alphanumeric());
     let is_plain = |char: char| char.is_ascii_alphanumeric() || "-_.".contains(char);
     if begins_well && name.chars().all(is_plain) {

@@ -231,3 +231,23 @@ impl From<ModelMetadata> for ModelMetadataResponse {
         }
     }
 }
+
+impl TryFrom<ModelMetadataResponse> for ModelMetadata {
+    type Error = ProtocolError;
+
+    /// # Errors
+    /// A tensor of an unknown datatype.
+    fn try_from(response: ModelMetadataResponse) -> Result<Self, ProtocolError> {
+        let tensor = |TensorMetadata { name, datatype, shape }| {
+            let datatype = Datatype::of_tensor(&name, &datatype)?;
+            Ok::<_, ProtocolError>(crate::TensorMetadata { name, datatype, shape })
+        };
+        Ok(Self {
+            name: response.name,
+            versions: response.versions,
+            platform: response.platform,
+            inputs: response.inputs.into_iter().map(tensor).collect::<Result<_, _>>()?,
+            outputs: response.outputs.into_iter().map(tensor).collect::<Result<_, _>>()?,
+        })
+    }
+}

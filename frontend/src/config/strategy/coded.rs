@@ -36,7 +36,7 @@ pub(super) fn resolve(
         );
         let fix = "leave the [[models.strategy.parity]] tables out";
         at.check(models.parity.is_empty(), "parity", problem, fix)?;
-        let instances = deployed.instances().check_second();
+        let instances = deployed.pool.deployed().check_second();
         instances.map_err(|mistake| at.setting(mistake))?;
     }
     let own_entry =
@@ -116,7 +116,7 @@ fn resolve_parity(
     let size = (parity.slots_per_instance, parity.max_queue);
     let pool = resolve_pool(at, &parity.instances, size, parity.tls.as_ref())?;
     let label = format!("parity{row}");
-    Ok((RedundantPool { label, entry, version, pool }, trained))
+    Ok((RedundantPool { label, entry, version: Some(version), pool }, trained))
 }
 
 fn check_trained_for(

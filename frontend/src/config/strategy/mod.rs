@@ -10,7 +10,7 @@ use parapet_encoder::EncoderKind;
 use parapet_frontend_core::{DeployedInstances, PoolId, StrategyConfig};
 use parapet_net::tls::ClientSettings;
 
-use super::pool::{Instances, PoolSettings, resolve_version};
+use super::pool::{Instances, PoolSettings, find_entry, resolve_version};
 use super::settings::{Class, Models, Strategy};
 use super::{At, ConfigError};
 use crate::coding::Coder;
@@ -32,31 +32,30 @@ pub struct RedundantPool {
     /// Its name in metrics: `parity0`, `backup`; those of a class begin with its name.
     pub label: String,
     pub entry: ModelEntry,
-    pub version: u64,
+    /// Its instances choose if `None`.
+    pub version: Option<u64>,
     pub pool: PoolSettings,
 }
 
 pub(super) struct Deployed<'a> {
-    pub(super) repository: &'a ModelRepository,
+    pub(super) repository: Option<&'a ModelRepository>,
     pub(super) entry: &'a ModelEntry,
-    pub(super) version: u64,
+    pub(super) version: Option<u64>,
     pub(super) pool: &'a PoolSettings,
 }
 
 impl Deployed<'_> {
-    /// Instances that are listed; discovery may find any number.
-    fn instances(&self) -> DeployedInstances {
-        let listed = self.pool.discovery.is_none();
-        DeployedInstances { count: listed.then_some(self.pool.instances.len()) }
-    }
-
     fn load(
         &self,
         at: &At<'_>,
         model: &str,
         version: Option<u64>,
     ) -> Result<(ModelEntry, u64), ConfigError> {
-        let entry = self.repository.load(model);
+        let missing = || {
+            let problem = format!("{model:?} needs an entry in a repository, and there is none");
+            at.field("model", problem, "give [repository] path")
+        };
+        let entry = self.repository.ok_or_else(missing)?.load(model);
         let entry = entry.map_err(|error| at.because("model", error))?;
         let version = resolve_version(at, &entry, version)?;
         Ok((entry, version))
@@ -91,11 +90,40 @@ pub(super) fn resolve_classes(
     Ok((classes, pools))
 }
 
+/// Makes the checks that need no entry of a model.
+pub(super) fn check_strategies(
+    at: &At<'_>,
+    deployed: DeployedInstances,
+    strategy: &Strategy,
+    others: &[Class],
+) -> Result<(), ConfigError> {
+    check_strategy(&at.inside("strategy"), deployed, strategy)?;
+    for (index, class) in others.iter().enumerate() {
+        let at = at.inside(&format!("classes[{index}].strategy"));
+        check_strategy(&at, deployed, &class.strategy)?;
+    }
+    Ok(())
+}
+
+fn check_strategy(
+    at: &At<'_>,
+    deployed: DeployedInstances,
+    Strategy { settings, models }: &Strategy,
+) -> Result<StrategyConfig, ConfigError> {
+    let mut strategy = settings.clone();
+    if let StrategyConfig::Coded(config) | StrategyConfig::CodedHedged(config) = &mut strategy {
+        let usual = models.encoder.map(EncoderKind::usual_decoding);
+        config.decoding = models.decoding.or(usual).unwrap_or_default();
+    }
+    strategy.check(deployed).map_err(|mistake| at.setting(mistake))?;
+    Ok(strategy)
+}
+
 fn resolve_strategy(
     at: &At<'_>,
     deployed: &Deployed<'_>,
     class: &str,
-    Strategy { settings, models }: &Strategy,
+    strategy: &Strategy,
     pools: &mut Vec<RedundantPool>,
 ) -> Result<ClassConfig, ConfigError> {
     // Pool 0 is the deployed model's.
@@ -103,13 +131,8 @@ fn resolve_strategy(
         let fix = "use fewer parity rows or classes";
         at.field("kind", "more than 255 pools", fix)
     })?;
-    let mut strategy = settings.clone();
-    if let StrategyConfig::Coded(config) | StrategyConfig::CodedHedged(config) = &mut strategy {
-        let usual = models.encoder.map(EncoderKind::usual_decoding);
-        config.decoding = models.decoding.or(usual).unwrap_or_default();
-    }
-    let checked = strategy.check(deployed.instances());
-    checked.map_err(|mistake| at.setting(mistake))?;
+    let models = &strategy.models;
+    let mut strategy = check_strategy(at, deployed.pool.deployed(), strategy)?;
     let mut code = None;
     match &mut strategy {
         StrategyConfig::None | StrategyConfig::Replicate(_) | StrategyConfig::Hedge(_) => {}
@@ -139,7 +162,17 @@ fn resolve_backup(
     let model = models.model.as_ref().ok_or_else(|| missing("model"))?;
     let instances = models.instances.as_ref();
     let instances = instances.ok_or_else(|| missing("instances"))?;
-    let (entry, version) = deployed.load(at, model, models.version)?;
+    let (entry, version) = match find_entry(at, "model", deployed.repository, model)? {
+        Some(entry) => {
+            let version = resolve_version(at, &entry, models.version)?;
+            (entry, Some(version))
+        }
+        // Health checks compare its instances with the deployed model.
+        None => {
+            let unknown = ModelEntry::unknown(model, models.version);
+            (unknown.alike(deployed.entry), models.version)
+        }
+    };
     let problem = format!("{model:?} is a parity model");
     let fix = "name a model for queries";
     at.check(entry.code.is_none(), "model", problem, fix)?;

@@ -188,6 +188,8 @@ async fn another_output_is_invalid(scheme: &'static str) {
     let text = std::fs::read_to_string(&toml).unwrap();
     std::fs::write(&toml, text.replace("shape = [3]", "shape = [4]")).unwrap();
     let instances = instances(other.path(), scheme, address(&way.instance, scheme));
+    let said = r#"its output "output" is FP32 [-1, 3], where the model has FP32 [-1, 4]"#;
+    assert_eq!(instances.ready(id(0, 0)).await, Err(Unready::Differs(said.to_owned())));
     let invalid = ask(&instances, samples(1)).await.unwrap_err();
     assert_eq!(invalid.kind, FailureKind::InvalidOutput, "{invalid}");
 }
