@@ -22,7 +22,7 @@ use opentelemetry_sdk::trace::{
 };
 use parapet_frontend_core::{GroupId, InstanceId, Row, Slot};
 use rand::Rng as _;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use crate::error::ErrorKind;
@@ -36,7 +36,7 @@ const MAX_QUEUED: usize = 8192;
 /// For the collector to take a batch, and at the end all that is left.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(3);
 
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TraceSettings {
     /// The collector: `http://HOST:PORT`, OTLP over gRPC.

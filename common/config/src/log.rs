@@ -3,7 +3,7 @@
 
 use std::io::IsTerminal as _;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -12,7 +12,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 pub use tracing_subscriber::filter::LevelFilter;
 
 /// Form of a log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// Lines for people.

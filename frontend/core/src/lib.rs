@@ -74,7 +74,7 @@ pub use strategy::config::StrategyConfig;
 pub use strategy::hedge::{Hedge, HedgeBudget, HedgeConfig};
 pub use strategy::none::NoRedundancy;
 pub use strategy::replicate::{Replicate, ReplicateConfig};
-pub use strategy::settings::{DeployedInstances, SettingError};
+pub use strategy::settings::{DeployedInstances, SettingError, millis};
 pub use strategy::{Strategy, Verdict};
 pub use switches::{HoldBackOverride, Switches};
 pub use time::Time;

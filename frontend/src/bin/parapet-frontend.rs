@@ -35,6 +35,9 @@ struct Arguments {
     /// With --check: ask every instance once whether it is ready and fits its model
     #[arg(long, requires = "check")]
     online: bool,
+    /// Print every setting in force with the line that it is from, and exit.
+    #[arg(long, conflicts_with = "check")]
+    print_config: bool,
     /// Threads that serve requests. One answers soonest, as no request changes threads, and is good
     /// for some 10,000 requests/s; more carry more load.
     #[arg(long, default_value_t = 1)]
@@ -74,6 +77,10 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.onnxruntime.is_some() {
         // Once loaded it is there for every code that needs it.
         OnnxRuntime::load(arguments.onnxruntime.as_deref())?;
+    }
+    if arguments.print_config {
+        print!("{}", FrontendConfig::in_force(&arguments.config)?);
+        return Ok(());
     }
     let config = FrontendConfig::load(&arguments.config)?;
     if arguments.check && !arguments.online {

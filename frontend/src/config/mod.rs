@@ -5,6 +5,7 @@
 //! `docs/frontend.md` describes every field.
 
 mod access;
+mod in_force;
 mod pool;
 mod resolve;
 mod settings;
@@ -53,13 +54,7 @@ pub struct FrontendConfig {
 impl FrontendConfig {
     /// Reads the configuration at `path` and the model repository that it names.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            let path = path.display();
-            ConfigError(format!(
-                "{path}: cannot read the configuration: {error}; give its path with --config"
-            ))
-        })?;
-        Self::parse(path, &text)
+        Self::parse(path, &read_text(path)?)
     }
 
     /// As [`load`](Self::load), from text; `path` is for messages and relative paths.
@@ -81,10 +76,24 @@ impl FrontendConfig {
         self.undescribed.iter().map(Undescribed::name)
     }
 
+    /// Every setting of the configuration at `path`, in force, with the line that it is from.
+    pub fn in_force(path: &Path) -> Result<String, ConfigError> {
+        in_force::in_force(path, &read_text(path)?)
+    }
+
     /// Makes the checks that look at no other file and at no name.
     pub fn check_text(path: &Path, text: &str) -> Result<(), ConfigError> {
         resolve::check(path, read(path, text)?)
     }
+}
+
+fn read_text(path: &Path) -> Result<String, ConfigError> {
+    std::fs::read_to_string(path).map_err(|error| {
+        let path = path.display();
+        ConfigError(format!(
+            "{path}: cannot read the configuration: {error}; give its path with --config"
+        ))
+    })
 }
 
 fn read(path: &Path, text: &str) -> Result<settings::File, ConfigError> {

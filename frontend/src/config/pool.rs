@@ -9,7 +9,7 @@ use parapet_frontend_core::DeployedInstances;
 use parapet_net::tls::{ClientSettings, ClientTls};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{At, ConfigError};
 use crate::discovery::{Scheme, Settings};
@@ -24,7 +24,8 @@ pub struct PoolSettings {
     pub tls: Option<ClientTls>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
 pub(in crate::config) enum Instances {
     Listed(Vec<String>),
     Discovered(Box<Settings>),

@@ -7,16 +7,17 @@ use std::time::Duration;
 use parapet_config::log::LogFormat;
 use parapet_config::{address, toml_file};
 use parapet_encoder::{Decoding, EncoderKind};
-use parapet_frontend_core::StrategyConfig;
+use parapet_frontend_core::{StrategyConfig, millis};
 use parapet_net::tls::ClientSettings;
 use serde::de::Error as _;
-use serde::{Deserialize, Deserializer};
+use serde::ser::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::{Table, Value};
 
 use super::pool::Instances;
 use crate::traces::TraceSettings;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
     #[serde(default)]
@@ -29,7 +30,7 @@ pub(super) struct File {
     pub(super) models: Vec<ModelSettings>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Admin {
     #[serde(deserialize_with = "address::deserialize")]
@@ -39,7 +40,7 @@ pub(super) struct Admin {
     pub(super) tls: Option<TlsSettings>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TlsSettings {
     pub(super) certificate: PathBuf,
@@ -48,7 +49,7 @@ pub(super) struct TlsSettings {
     pub(super) client_crl: Option<PathBuf>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Tenant {
     pub(super) name: String,
@@ -59,13 +60,13 @@ pub(super) struct Tenant {
     pub(super) may_mix: bool,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Repository {
     pub(super) path: PathBuf,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServerSettings {
     #[serde(deserialize_with = "address::deserialize")]
@@ -75,13 +76,13 @@ pub struct ServerSettings {
     pub grpc_max_streams: u32,
     pub max_connections: usize,
     pub max_connections_per_peer: Option<usize>,
-    #[serde(rename = "max_connection_age_ms", deserialize_with = "millis")]
+    #[serde(rename = "max_connection_age_ms", with = "millis")]
     pub max_connection_age: Duration,
-    #[serde(rename = "header_read_timeout_ms", deserialize_with = "millis")]
+    #[serde(rename = "header_read_timeout_ms", with = "millis")]
     pub header_read_timeout: Duration,
-    #[serde(rename = "body_read_timeout_ms", deserialize_with = "millis")]
+    #[serde(rename = "body_read_timeout_ms", with = "millis")]
     pub body_read_timeout: Duration,
-    #[serde(rename = "write_timeout_ms", deserialize_with = "millis")]
+    #[serde(rename = "write_timeout_ms", with = "millis")]
     pub write_timeout: Duration,
     #[serde(rename = "min_write_bytes_per_s")]
     pub min_write_rate: u32,
@@ -91,9 +92,9 @@ pub struct ServerSettings {
     pub max_bodies_bytes: usize,
     pub(super) tls: Option<TlsSettings>,
     pub metrics: Option<bool>,
-    #[serde(rename = "drain_delay_ms", deserialize_with = "millis")]
+    #[serde(rename = "drain_delay_ms", with = "millis")]
     pub drain_delay: Duration,
-    #[serde(rename = "drain_grace_ms", deserialize_with = "millis")]
+    #[serde(rename = "drain_grace_ms", with = "millis")]
     pub drain_grace: Duration,
     pub log_format: LogFormat,
 }
@@ -124,7 +125,7 @@ impl Default for ServerSettings {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelSettings {
     pub(super) name: String,
@@ -137,9 +138,9 @@ pub struct ModelSettings {
     pub queue_wait_share: f64,
     #[serde(default = "number::<4096, _>")]
     pub max_in_flight: usize,
-    #[serde(rename = "timeout_ms", default = "seconds::<1>", deserialize_with = "millis")]
+    #[serde(rename = "timeout_ms", default = "seconds::<1>", with = "millis")]
     pub timeout: Duration,
-    #[serde(rename = "max_timeout_ms", default = "seconds::<60>", deserialize_with = "millis")]
+    #[serde(rename = "max_timeout_ms", default = "seconds::<60>", with = "millis")]
     pub max_timeout: Duration,
     #[serde(default = "number::<3, _>")]
     pub max_attempts: u32,
@@ -157,22 +158,22 @@ pub struct ModelSettings {
     pub(super) classes: Vec<Class>,
 }
 
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HealthSettings {
-    #[serde(rename = "interval_ms", deserialize_with = "millis")]
+    #[serde(rename = "interval_ms", with = "millis")]
     pub interval: Duration,
-    #[serde(rename = "recovery_interval_ms", deserialize_with = "millis")]
+    #[serde(rename = "recovery_interval_ms", with = "millis")]
     pub recovery_interval: Duration,
-    #[serde(rename = "timeout_ms", deserialize_with = "millis")]
+    #[serde(rename = "timeout_ms", with = "millis")]
     pub timeout: Duration,
     pub failures: u32,
-    #[serde(rename = "connect_timeout_ms", deserialize_with = "millis")]
+    #[serde(rename = "connect_timeout_ms", with = "millis")]
     pub connect_timeout: Duration,
-    #[serde(rename = "suspect_after_ms", deserialize_with = "millis")]
+    #[serde(rename = "suspect_after_ms", with = "millis")]
     pub suspect_after: Duration,
     pub eject_after_failures: u32,
-    #[serde(rename = "eject_ms", deserialize_with = "millis")]
+    #[serde(rename = "eject_ms", with = "millis")]
     pub eject: Duration,
     pub max_ejected_share: f64,
 }
@@ -193,7 +194,7 @@ impl Default for HealthSettings {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Class {
     pub(super) name: String,
@@ -207,7 +208,7 @@ pub(super) struct Strategy {
     pub(super) models: Models,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Models {
     pub(super) encoder: Option<EncoderKind>,
@@ -224,7 +225,7 @@ pub(super) struct Models {
     pub(super) parity: Vec<Parity>,
 }
 
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Parity {
     pub(super) model: String,
@@ -243,6 +244,20 @@ fn fields_of_models(kind: &str) -> &'static str {
     }
 }
 
+impl Serialize for Strategy {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let table = Table::try_from(&self.settings).and_then(|mut table| {
+            table.extend(Table::try_from(&self.models)?);
+            let usual = self.models.encoder.map(EncoderKind::usual_decoding);
+            if let Some(decoding) = self.models.decoding.or(usual) {
+                table.insert("decoding".to_owned(), Value::try_from(decoding)?);
+            }
+            Ok(table)
+        });
+        table.map_err(S::Error::custom)?.serialize(to)
+    }
+}
+
 impl<'de> Deserialize<'de> for Strategy {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let mut settings = Table::deserialize(from)?;
@@ -256,12 +271,6 @@ impl<'de> Deserialize<'de> for Strategy {
             models: toml_file::convert(models).map_err(D::Error::custom)?,
         })
     }
-}
-
-fn millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let millis = f64::deserialize(deserializer)?;
-    Duration::try_from_secs_f64(millis / 1e3)
-        .map_err(|_| D::Error::custom("expected milliseconds, a number of at least 0"))
 }
 
 fn number<const N: u16, T: From<u16>>() -> T {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parapet_config::address;
 use parapet_frontend_core::SettingError;
 use parapet_net::tls::{ClientSettings, ClientTls};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use super::etcd::host_and_port;
@@ -16,7 +16,7 @@ use super::{Dns, Etcd, View, follow};
 
 /// Where to look for the instances of a pool, in place of a list of them: one of `dns`, `srv`,
 /// `etcd` and `kubernetes`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     pub dns: Option<String>,
@@ -32,7 +32,7 @@ pub struct Settings {
     pub kubernetes: Option<KubernetesSettings>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EtcdSettings {
     /// `HOST:PORT` of its members, each or none of them with `https://` before it.
@@ -44,7 +44,7 @@ pub struct EtcdSettings {
     pub loaded: Option<ClientTls>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KubernetesSettings {
     pub service: String,
@@ -177,7 +177,7 @@ impl KubernetesSettings {
     }
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scheme {
     /// REST over HTTP/1.1: `host:port` or `http://host:port`.

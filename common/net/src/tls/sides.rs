@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ServerConfig};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::tls::credentials::{Contents, Credentials, Side};
@@ -15,7 +15,7 @@ use crate::tls::trust::Trust;
 use crate::tls::{Application, Expiry, Identity, TlsError, provider, server_name};
 
 /// A client's side as it is configured.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClientSettings {
     /// Authorities that sign the servers' certificates, PEM.

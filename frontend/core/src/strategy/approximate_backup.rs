@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::allowance::Allowance;
 use super::hedge::LEAST_DELAY;
@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Settings of approximate backup.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ApproximateBackupConfig {
     /// The backup model's pool.
@@ -37,7 +37,7 @@ pub struct ApproximateBackupConfig {
     pub eager: bool,
     /// Time that the own prediction of a query that the backup model answered is
     /// awaited, to compare.
-    #[serde(rename = "late_truth_wait_ms", deserialize_with = "settings::millis")]
+    #[serde(rename = "late_truth_wait_ms", with = "settings::millis")]
     pub late_truth_wait: Duration,
     /// Requests to the backup model allowed for each accepted query over time; 1 lets every query
     /// have one, and is the default if `eager`, else 0.1.

@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantNames};
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// A redundancy strategy and its settings.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, IntoStaticStr, VariantNames)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum StrategyConfig {

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::allowance::Allowance;
 use super::settings;
@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Settings of hedging.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HedgeConfig {
     /// After which time since its arrival a query is hedged, and after which further time again.
@@ -43,7 +43,7 @@ impl Default for HedgeConfig {
 }
 
 /// Budget of late copies.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HedgeBudget {
     /// Copies allowed for each accepted query over time.

@@ -5,13 +5,13 @@
 //! lightly loaded: their section 2.1 puts the threshold for two copies between a quarter and a half
 //! of capacity.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::allowance::Allowance;
 use crate::{BudgetView, Core, QueryId, Strategy};
 
 /// Settings of replication.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReplicateConfig {
     /// Requests for each query, its own included.

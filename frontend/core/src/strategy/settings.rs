@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use parapet_encoder::Decoding;
 use serde::de::Error as _;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{CodedConfig, HoldBackPolicy, SendParity, StrategyConfig};
 
@@ -173,7 +173,7 @@ fn ensure(
 }
 
 /// Definition of late in a file: `fixed_ms`, or a percentile of recent latency within bounds.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table such as { percentile = 0.95 }")]
 struct Late {
     fixed_ms: Option<f64>,
@@ -181,6 +181,23 @@ struct Late {
     min_ms: Option<f64>,
     max_ms: Option<f64>,
     max_over_median: Option<f64>,
+}
+
+impl Serialize for HoldBackPolicy {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let ms = |time: &Duration| Some(time.as_secs_f64() * 1e3);
+        let late = match self {
+            Self::Fixed(time) => Late { fixed_ms: ms(time), ..Late::default() },
+            Self::Learned { percentile, min, max, max_over_median } => Late {
+                fixed_ms: None,
+                percentile: Some(*percentile),
+                min_ms: ms(min),
+                max_ms: ms(max),
+                max_over_median: Some(*max_over_median),
+            },
+        };
+        late.serialize(to)
+    }
 }
 
 /// Reads a policy whose percentile is 0.95 where the file has none.
@@ -212,12 +229,36 @@ fn late<'de, D: Deserializer<'de>>(from: D, usual: f64) -> Result<HoldBackPolicy
     })
 }
 
-pub(super) fn millis<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    of_millis(f64::deserialize(from)?)
+/// Times in files: milliseconds, with a fraction if need be.
+pub mod millis {
+    use std::time::Duration;
+
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    use super::of_millis;
+
+    /// Reads a time.
+    ///
+    /// # Errors
+    /// If it is no number, or below 0.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        of_millis(f64::deserialize(from)?)
+    }
+
+    /// Writes a time.
+    ///
+    /// # Errors
+    /// Those of `to`.
+    pub fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        match u64::try_from(time.as_millis()) {
+            Ok(whole) if Duration::from_millis(whole) == *time => to.serialize_u64(whole),
+            _ => to.serialize_f64(time.as_secs_f64() * 1e3),
+        }
+    }
 }
 
 fn of_millis<E: serde::de::Error>(ms: f64) -> Result<Duration, E> {
-    let wrong = |_| E::custom(format_args!("{ms}: give milliseconds, at least 0"));
+    let wrong = |_| E::custom("expected milliseconds, a number of at least 0");
     Duration::try_from_secs_f64(ms / 1e3).map_err(wrong)
 }
 

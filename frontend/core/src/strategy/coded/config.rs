@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use parapet_encoder::Decoding;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::strategy::settings;
 use crate::{HedgeBudget, HoldBackPolicy, PoolId, Row};
 
 /// When a group's parity queries are sent.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SendParity {
     /// As soon as the group is full (ParM, SOSP 2019).
@@ -22,7 +22,7 @@ pub enum SendParity {
 }
 
 /// Settings of coded redundancy.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CodedConfig {
     /// Queries in a group.
@@ -44,21 +44,17 @@ pub struct CodedConfig {
     #[serde(default)]
     pub send_parity: SendParity,
     /// Time that a group may stay open while a query in it waits.
-    #[serde(rename = "flush_after_ms", default = "ten_ms", deserialize_with = "settings::millis")]
+    #[serde(rename = "flush_after_ms", default = "ten_ms", with = "settings::millis")]
     pub flush_after: Duration,
     /// Time that the own prediction of a reconstructed query is awaited, to compare.
     #[serde(
         rename = "late_truth_wait_ms",
         default = "settings::late_truth_wait",
-        deserialize_with = "settings::millis"
+        with = "settings::millis"
     )]
     pub late_truth_wait: Duration,
     /// Time that a parity query may take.
-    #[serde(
-        rename = "parity_timeout_ms",
-        default = "one_second",
-        deserialize_with = "settings::millis"
-    )]
+    #[serde(rename = "parity_timeout_ms", default = "one_second", with = "settings::millis")]
     pub parity_timeout: Duration,
     /// Parity queries allowed for each accepted query over time. A full group costs r / k; a
     /// flushed one more.
