@@ -1,12 +1,14 @@
-"""NVIDIA's tritonclient, over HTTP and gRPC, against one server: as a user would have it.
+"""NVIDIA's tritonclient, and our own on top of it, over HTTP and gRPC, against one server: as a user would have it.
 
 Every check is a function that asserts; the first that fails ends the run with its traceback.
 """
 
 import asyncio
+import pathlib
 import queue
 import shutil
 import subprocess
+import sys
 
 import ml_dtypes
 import numpy as np
@@ -14,6 +16,9 @@ import tritonclient.grpc as grpc
 import tritonclient.http as http
 import tritonclient.http.aio as http_aio
 from tritonclient.utils import InferenceServerException
+
+sys.path.append(str(pathlib.Path(__file__).parents[2] / "deploy/python"))
+import parapet
 
 # Names of the identity model's tensors, by datatype.
 DTYPES = {
@@ -215,6 +220,19 @@ def mistakes(module, client):
     np.testing.assert_allclose(client.infer("linear", good).as_numpy("output"), samples() @ WEIGHTS.T)
 
 
+def provenance(server, protocol, url):
+    array, bad = samples(2), ["400", "INVALID_ARGUMENT"]
+    with parapet.Client(url, protocol=protocol, headers={"parapet-class": "default"}) as client:
+        prediction = client.infer("linear", {"input": array}, version="1", allow_approximate=False, deadline_ms=30000)
+        np.testing.assert_allclose(prediction.outputs["output"], array @ WEIGHTS.T)
+        known = (prediction.provenance, prediction.is_approximate, prediction.code, prediction.confidence)
+        assert known == ("exact", False, None, 1.0 if server.is_frontend else None), known
+        inputs = {name: values(name) for name in DTYPES} | {"BYTES": np.array([["a", "b"], ["c", "d"]])}
+        outputs = client.infer("identity", inputs, outputs=["BYTES_out", "BF16_out"], class_="default").outputs
+        assert set(outputs) == {"BYTES_out", "BF16_out"} and outputs["BYTES_out"].tolist()[1] == [b"c", b"d"], outputs
+        refused(bad, lambda: client.infer("linear", {"input": np.zeros((1, 5), np.float32)}))
+
+
 async def aio(server):
     async with http_aio.InferenceServerClient(server.http) as client:
         array = np.arange(600, dtype=np.float32).reshape(1, 600)
@@ -248,6 +266,7 @@ def check(server):
             compressed(module, client)
             several_in_flight(module, client)
             mistakes(module, client)
+        provenance(server, module.__name__.rsplit(".")[-1], url)
         print(f"{server.name}: tritonclient.{module.__name__.rsplit('.')[-1]} well")
     asyncio.run(aio(server))
     curl(server)

@@ -65,7 +65,7 @@ enum Step {
     Netns(netns::Netns),
     /// Have real clients ask the frontend and the instance: tritonclient over HTTP and gRPC, curl
     Interop(interop::Args),
-    /// Pack the serving side as a tarball and as a Debian package
+    /// Pack the serving side as a Python wheel, a Debian package and a tarball
     Dist(dist::Args),
     /// Fetch libtorch (for the trainer) and ONNX Runtime (for serving) into `.native`
     Setup(setup::Args),
