@@ -267,10 +267,26 @@ impl<'de> Deserialize<'de> for Strategy {
             models.extend(settings.remove_entry(name));
         }
         Ok(Self {
-            settings: toml_file::convert(settings).map_err(D::Error::custom)?,
+            settings: strategy(settings).map_err(D::Error::custom)?,
             models: toml_file::convert(models).map_err(D::Error::custom)?,
         })
     }
+}
+
+/// Reads a strategy by its kind: serde's tagged enum would lose the path of a mistake.
+fn strategy(mut table: Table) -> Result<StrategyConfig, String> {
+    let kind = table.remove("kind");
+    Ok(match kind.as_ref().and_then(Value::as_str) {
+        Some("replicate") => StrategyConfig::Replicate(toml_file::convert(table)?),
+        Some("hedge") => StrategyConfig::Hedge(toml_file::convert(table)?),
+        Some("approximate_backup") => StrategyConfig::ApproximateBackup(toml_file::convert(table)?),
+        Some("coded") => StrategyConfig::Coded(toml_file::convert(table)?),
+        Some("coded_hedged") => StrategyConfig::CodedHedged(toml_file::convert(table)?),
+        _ => {
+            table.extend(kind.map(|kind| ("kind".to_owned(), kind)));
+            toml_file::convert(table)?
+        }
+    })
 }
 
 fn number<const N: u16, T: From<u16>>() -> T {

@@ -56,7 +56,9 @@ fn mistakes_in_a_strategy_are_named() {
         2 => kind = "hedge"\nshare = 99 => strategy.share
         2 => kind = "hedge"\ndelay = { percentile = 2 } => strategy.delay.percentile
         2 => kind = "hedge"\ndelay = { max_over_median = 0.5 } => strategy.delay.max_over_median & from 1
-        2 => kind = "hedge"\ndelay = 3 => models[0].strategy: invalid type & a table such as { percentile
+        2 => kind = "hedge"\nshare = "much" => strategy: share: invalid type & "much"
+        2 => kind = "hedge"\ndelay = { min_ms = "1" } => strategy: delay.min_ms: invalid & a number
+        2 => kind = "hedge"\ndelay = 3 => models[0].strategy: delay: invalid type & a table such as { percentile
         2 => kind = "hedge"\ninstances = ["127.0.0.1:9002"] => unknown field `instances`
     "#,
     ) {

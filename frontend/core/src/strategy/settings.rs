@@ -248,7 +248,7 @@ pub mod millis {
     /// Writes a time.
     ///
     /// # Errors
-    /// Those of `to`.
+    /// The errors of `to`.
     pub fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
         match u64::try_from(time.as_millis()) {
             Ok(whole) if Duration::from_millis(whole) == *time => to.serialize_u64(whole),

@@ -65,7 +65,7 @@ impl Server {
         Ok(Self { name: name.to_owned(), program, flags, log, child, address })
     }
 
-    /// How it ended; `None` while it runs.
+    /// Status that it ended with; `None` while it runs.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }

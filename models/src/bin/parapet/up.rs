@@ -253,7 +253,7 @@ impl<'a> Up<'a> {
                 "parity": [{ "model": self.parity, "instances": parity }],
             }),
         };
-        let config = json!({
+        let mut config = json!({
             "server": { "listen": self.args.listen },
             "repository": { "path": self.repository.path() },
             "models": [{
@@ -262,6 +262,9 @@ impl<'a> Up<'a> {
                 "strategy": strategy,
             }],
         });
+        if self.is_single {
+            config["models"][0]["max_rows"] = json!(1);
+        }
         let write = |name: &str, text: String| {
             let path = self.args.dir.join(name);
             let written = std::fs::write(&path, text);
