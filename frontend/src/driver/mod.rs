@@ -190,6 +190,11 @@ impl<T: Transport> Driver<T> {
         is_up(&PoolId::DEPLOYED) || (locked.was_up && self.stand_ins.iter().any(is_up))
     }
 
+    /// Rows of a request that every instance takes, as far as they say.
+    pub(crate) fn max_rows(&self) -> usize {
+        self.transport.max_rows()
+    }
+
     pub fn has_room(&self) -> bool {
         let mut locked = self.locked.lock();
         locked.engine.has_room(self.now())

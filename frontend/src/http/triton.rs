@@ -8,9 +8,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::routing::{get, post};
 use http::Uri;
-use parapet_config::repository::TensorSpec;
-use parapet_open_inference::Datatype;
-use parapet_open_inference::rest::ModelPath;
+use parapet_open_inference::rest::{ModelPath, model_config};
 use serde_json::{Value, json};
 
 use super::{answer, check_may_count};
@@ -43,24 +41,7 @@ async fn configuration(
     Path(path): Path<ModelPath>,
 ) -> Result<Response, ServeError> {
     let model = app.model(&path.model, path.version.as_deref())?;
-    let entry = &model.config.entry;
-    let tensors = |specs: &[TensorSpec]| specs.iter().map(described).collect::<Vec<_>>();
-    Ok(answer(&json!({
-        "name": entry.name,
-        "platform": model.metadata().platform,
-        "backend": "parapet",
-        "max_batch_size": model.config.settings.max_rows,
-        "input": tensors(&entry.inputs),
-        "output": tensors(&entry.outputs),
-    })))
-}
-
-fn described(spec: &TensorSpec) -> Value {
-    let datatype = match spec.datatype {
-        Datatype::Bytes => "STRING",
-        other => other.name(),
-    };
-    json!({ "name": spec.name, "data_type": format!("TYPE_{datatype}"), "dims": spec.shape })
+    Ok(answer(&model_config(&model.metadata(), model.max_rows())))
 }
 
 async fn statistics(

@@ -128,6 +128,11 @@ impl<T: Transport> ServedModel<T> {
         self.config.pool_labels().nth(usize::from(pool.0)).unwrap_or_default()
     }
 
+    /// Rows that a request may have: as many as are configured, or as the instances take.
+    pub(crate) fn max_rows(&self) -> usize {
+        self.config.settings.max_rows.min(self.driver.max_rows())
+    }
+
     /// Bytes of contents that a request may have, beyond small ones.
     pub(crate) fn max_contents(&self) -> usize {
         request::max_contents(&self.config.entry.inputs, self.config.settings.max_rows)

@@ -142,7 +142,7 @@ impl<T: Transport> ServedModel<T> {
         check_outputs(&entry.outputs, &request.outputs).map_err(ServeError::Input)?;
         let asked = InferRequest { outputs: request.outputs, ..InferRequest::default() };
         let wanted = |name: &str| asked.wants_output(name);
-        let taken = take_inputs(&entry.inputs, request.inputs, settings.max_rows);
+        let taken = take_inputs(&entry.inputs, request.inputs, self.max_rows());
         let (tensors, rows) = taken.map_err(ServeError::Input)?;
         let kind = u32::try_from(rows)
             .map_err(|_| ServeError::Input(format!("{rows} samples are too many")))?;

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -16,6 +16,7 @@ use parapet_open_inference::{
     BINARY_EXTENSION, Encoding, ErrorObject, HEADER_CONTENT_LENGTH, ModelMetadata, ServerMetadata,
     decode_response,
 };
+use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::instances::Pool;
@@ -41,6 +42,8 @@ pub(super) struct Instance {
     reads_json: AtomicBool,
     /// True if it is to be asked that, for the first time or again.
     ask_form: AtomicBool,
+    /// Rows of a request that it takes, where it says so.
+    max_rows: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -49,6 +52,14 @@ struct Target {
     infer: Uri,
     ready: Uri,
     metadata: Uri,
+    config: Uri,
+}
+
+/// Part of a model's configuration, by Triton's extension.
+#[derive(Deserialize)]
+struct Batching {
+    /// 0 where it takes no batches.
+    max_batch_size: usize,
 }
 
 impl Target {
@@ -61,6 +72,7 @@ impl Target {
             host: HeaderValue::from_str(host).ok()?,
             infer: format!("{path}/infer").parse().ok()?,
             ready: format!("{path}/ready").parse().ok()?,
+            config: format!("{path}/config").parse().ok()?,
             metadata: path.parse().ok()?,
         })
     }
@@ -90,6 +102,7 @@ impl Instance {
             expected: Arc::clone(&pool.expected),
             reads_json: AtomicBool::new(false),
             ask_form: AtomicBool::new(true),
+            max_rows: AtomicUsize::new(usize::MAX),
         }
     }
 
@@ -146,7 +159,7 @@ impl Instance {
     }
 
     /// Asks whether the server has the binary tensor extension; without it queries go as JSON. One
-    /// that says nothing of itself is taken to have it.
+    /// that says nothing of itself is taken to have it. And for the longest batch that it takes.
     async fn learn_form(&self, target: &Target) -> Result<(), Unready> {
         let metadata = match self.get(target, &Uri::from_static("/v2")).await {
             Ok(response) => serde_json::from_slice::<ServerMetadata>(&response.body).ok(),
@@ -158,7 +171,18 @@ impl Instance {
             extensions.all(|extension| extension != BINARY_EXTENSION)
         });
         self.reads_json.store(lacks_binary, Ordering::Relaxed);
+        let rows = match self.get(target, &target.config).await {
+            Ok(response) => serde_json::from_slice::<Batching>(&response.body).ok(),
+            Err(Unready::Says(_)) => None,
+            Err(unreachable) => return Err(unreachable),
+        };
+        let rows = rows.map(|config| config.max_batch_size).filter(|&rows| rows > 0);
+        self.max_rows.store(rows.unwrap_or(usize::MAX), Ordering::Relaxed);
         Ok(())
+    }
+
+    pub(super) fn max_rows(&self) -> usize {
+        self.max_rows.load(Ordering::Relaxed)
     }
 
     async fn get(&self, target: &Target, uri: &Uri) -> Result<Response, Unready> {

@@ -1,6 +1,7 @@
 //! The instances of one served model, each over the protocol that its address names.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parapet_config::repository::ModelEntry;
@@ -20,6 +21,8 @@ use crate::payload::{Input, Output};
 pub struct Instances {
     pools: Vec<Pool>,
     instances: RwLock<FxHashMap<InstanceId, Arc<Instance>>>,
+    /// The least of the instances' own.
+    max_rows: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -59,7 +62,8 @@ impl Instances {
         let mut pools = vec![pool(&config.entry, config.requested_version, &config.pool)];
         let redundant = config.redundant.iter();
         pools.extend(redundant.map(|other| pool(&other.entry, other.version, &other.pool)));
-        let instances = Self { pools, instances: RwLock::default() };
+        let instances =
+            Self { pools, instances: RwLock::default(), max_rows: AtomicUsize::new(usize::MAX) };
         for (pool, settings) in (0u8..).map(PoolId).zip(config.pools()) {
             for (index, (name, address)) in (0u32..).zip(&settings.instances) {
                 instances.add(InstanceId { pool, index }, name, &Place::from(*address));
@@ -117,6 +121,17 @@ impl Pool {
     }
 }
 
+impl Instances {
+    fn learn_max_rows(&self) {
+        let instances = self.instances.read();
+        let rows = instances.values().map(|instance| match &**instance {
+            Instance::Http(instance) => instance.max_rows(),
+            Instance::Grpc(_) | Instance::Unreachable => usize::MAX,
+        });
+        self.max_rows.store(rows.min().unwrap_or(usize::MAX), Ordering::Relaxed);
+    }
+}
+
 impl Transport for Instances {
     async fn infer(&self, id: InstanceId, input: Arc<Input>) -> AttemptResult<Output> {
         match &*self.instance(id)? {
@@ -131,7 +146,13 @@ impl Transport for Instances {
 
     async fn ready(&self, id: InstanceId) -> Result<(), Unready> {
         match &*self.instance(id).map_err(|_| Unready::Unaddressable)? {
-            Instance::Http(instance) => instance.ready().await?,
+            Instance::Http(instance) => {
+                let before = instance.max_rows();
+                instance.ready().await?;
+                if instance.max_rows() != before {
+                    self.learn_max_rows();
+                }
+            }
             Instance::Grpc(instance) => instance.ready().await?,
             Instance::Unreachable => return Err(Unready::Unaddressable),
         }
@@ -155,5 +176,10 @@ impl Transport for Instances {
 
     fn left(&self, id: InstanceId) {
         self.instances.write().remove(&id);
+        self.learn_max_rows();
+    }
+
+    fn max_rows(&self) -> usize {
+        self.max_rows.load(Ordering::Relaxed)
     }
 }

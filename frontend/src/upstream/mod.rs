@@ -31,6 +31,11 @@ pub trait Transport: Send + Sync + std::fmt::Debug + 'static {
 
     fn ready(&self, instance: InstanceId) -> impl Future<Output = Result<(), Unready>> + Send;
 
+    /// Rows of a request that every instance takes, as far as they say.
+    fn max_rows(&self) -> usize {
+        usize::MAX
+    }
+
     /// An instance joined, at this place; it will be asked whether it is ready, then to infer.
     /// Gives its name in logs and metrics.
     fn join(&self, instance: InstanceId, place: &Place) -> String;

@@ -14,7 +14,7 @@ use axum::http::header;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
-use parapet_open_inference::rest::{self, ModelPath};
+use parapet_open_inference::rest::{self, ModelPath, model_config};
 use parapet_open_inference::{
     BINARY_EXTENSION, ModelMetadata, OPENAPI_PATH, ServerMetadata, openapi,
 };
@@ -37,6 +37,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         router = router
             .route(path, get(model))
             .route(&format!("{path}/ready"), get(model_ready))
+            .route(&format!("{path}/config"), get(configuration))
             .route(&format!("{path}/infer"), post(infer::infer));
     }
     with_fallbacks(router).with_state(app).layer(from_fn(with_request_id))
@@ -108,6 +109,13 @@ async fn model(
     Path(path): Path<ModelPath>,
 ) -> Result<Response, ApiError> {
     Ok(answer(&model_metadata(&app, &path)?))
+}
+
+async fn configuration(
+    State(app): State<Arc<App>>,
+    Path(path): Path<ModelPath>,
+) -> Result<Response, ApiError> {
+    Ok(answer(&model_config(&model_metadata(&app, &path)?, app.config.batch.max_rows)))
 }
 
 /// Metadata of a model, with the versions that this instance serves, which may be fewer than the
