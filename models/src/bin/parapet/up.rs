@@ -149,7 +149,10 @@ impl<'a> Up<'a> {
         println!("try        curl -i {url}/{}/infer -d @{query}", self.model.name);
         match &self.args.data {
             _ if is_coded => {}
-            Some(data) => self.train(data)?,
+            Some(data) => match self.train(data) {
+                Ok(trainer) => self.trainer = Some(trainer),
+                Err(error) => println!("training   {error:#}; serving without coding"),
+            },
             None => println!("coding     needs samples like those of the requests: --data DATA"),
         }
         loop {
@@ -224,7 +227,7 @@ impl<'a> Up<'a> {
     }
 
     /// Trains the parity model beside serving, which comes first.
-    fn train(&mut self, data: &Path) -> anyhow::Result<()> {
+    fn train(&self, data: &Path) -> anyhow::Result<Child> {
         let mut command = process::command(Path::new("nice"));
         command.arg("-n10").arg(process::find("parity-trainer")?).arg("train");
         command.arg("--model").arg(self.repository.path().join(&self.model.name));
@@ -237,8 +240,7 @@ impl<'a> Up<'a> {
         command.arg("--run").arg(run).arg("--resume-if-begun").args(&self.args.train);
         let child = command.spawn().context("cannot start nice and parity-trainer")?;
         println!("training   {} on {}", self.parity, data.display());
-        self.trainer = Some(child);
-        Ok(())
+        Ok(child)
     }
 
     /// Writes the frontend's configuration, and a query that is coded where coding is on.
