@@ -17,8 +17,8 @@ use parapet_open_inference::grpc::message::{
     ServerMetadataRequest, ServerMetadataResponse, ServerReadyRequest, ServerReadyResponse,
 };
 use parapet_open_inference::grpc::{
-    Answer, Form, Inference, InferenceServer, InferenceService, MODEL_INFER, MODEL_STREAM_INFER,
-    answer_stream, code_of, receive, serve, timeout_of, write_response,
+    Answer, DESCRIPTORS, Form, Inference, InferenceServer, InferenceService, MODEL_INFER,
+    MODEL_STREAM_INFER, answer_stream, code_of, receive, serve, timeout_of, write_response,
 };
 use parapet_open_inference::{Excerpt, InferRequest, ProtocolError, Room, error_text, rest};
 use tonic::body::Body;
@@ -27,6 +27,8 @@ use tonic::{Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+use tonic_reflection::server::Builder;
+use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service as _, service_fn};
 
 use crate::app::{App, Serving};
@@ -47,6 +49,7 @@ const METHODS: [&str; 7] = [
 ];
 /// Of these methods, those that need no key.
 const KEYLESS: [&str; 2] = ["ServerLive", "ServerReady"];
+const REFLECTION: &str = "/grpc.reflection.v1";
 const CHECK: &str = "/grpc.health.v1.Health/Check";
 /// Bytes of other calls' messages, which only name a model.
 const MAX_NAME_BYTES: usize = 64 * 1024;
@@ -64,11 +67,18 @@ pub(crate) fn service(
 + 'static {
     let service = || Service { app: Arc::clone(&app) };
     let (server, health) = (serve(service()), HealthServer::new(service()));
+    let reflection = reflection().ok();
     service_fn(move |request: http::Request<RequestBody>| {
         let (app, server, mut health) = (Arc::clone(&app), server.clone(), health.clone());
+        let reflection = reflection.clone();
         async move {
-            if request.uri().path() == MODEL_STREAM_INFER {
+            let path = request.uri().path();
+            if path == MODEL_STREAM_INFER {
                 return Ok(stream(app, server, request));
+            }
+            if let (Some([v1, v1alpha]), true) = (reflection, path.starts_with(REFLECTION)) {
+                let mut reflection = if path.contains(".v1alpha.") { v1alpha } else { v1 };
+                return reflect(&app, &mut reflection, request).await;
             }
             // The message's memory is held until its answer is there.
             match admit(&app, request).await {
@@ -78,6 +88,32 @@ pub(crate) fn service(
             }
         }
     })
+}
+
+type Reflection = BoxCloneSyncService<http::Request<RequestBody>, http::Response<Body>, Infallible>;
+
+/// Server reflection, v1 and v1alpha: the services with their messages, for clients as grpcurl.
+fn reflection() -> Result<[Reflection; 2], tonic_reflection::server::Error> {
+    let sets = || {
+        let builder = Builder::configure().register_encoded_file_descriptor_set(DESCRIPTORS);
+        builder.register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let (v1, v1alpha) = (sets().build_v1()?, sets().build_v1alpha()?);
+    let v1 = Reflection::new(v1.max_decoding_message_size(MAX_NAME_BYTES));
+    Ok([v1, Reflection::new(v1alpha.max_decoding_message_size(MAX_NAME_BYTES))])
+}
+
+/// Answers a call of reflection, which needs a key as metadata does.
+async fn reflect(
+    app: &App,
+    reflection: &mut Reflection,
+    request: http::Request<RequestBody>,
+) -> Result<http::Response<Body>, Infallible> {
+    let (mut parts, body) = request.into_parts();
+    if let Err(refused) = identify(app, &mut parts, false) {
+        return Ok(status(&refused).into_http());
+    }
+    reflection.call(http::Request::from_parts(parts, body)).await
 }
 
 type Server = InferenceServer<Service>;

@@ -29,6 +29,10 @@ pub use generated::g_r_p_c_inference_service_server::{
     GRPCInferenceService as InferenceService, GRPCInferenceServiceServer as InferenceServer,
 };
 
+/// The service and its messages, as a `FileDescriptorSet` of protobuf: for reflection. It is made of
+/// `proto/open_inference.proto`.
+pub const DESCRIPTORS: &[u8] = include_bytes!("../../proto/open_inference.bin");
+
 /// Answer of a server to one call.
 pub type Answer<T> = Result<tonic::Response<T>, tonic::Status>;
 

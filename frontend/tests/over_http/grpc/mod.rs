@@ -232,6 +232,44 @@ async fn each_request_of_a_stream_is_answered_while_the_stream_stays_open() {
     }
 }
 
+#[tokio::test]
+async fn reflection_names_every_service_and_describes_its_methods() {
+    use futures::stream;
+    use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+    use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+    use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+    use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
+
+    let (cluster, _client) = start().await;
+    let service = "inference.GRPCInferenceService";
+    let asked = [
+        MessageRequest::ListServices(String::new()),
+        MessageRequest::FileContainingSymbol(service.to_owned()),
+    ];
+    let asked = asked.map(|asked| ServerReflectionRequest {
+        message_request: Some(asked),
+        ..ServerReflectionRequest::default()
+    });
+    let mut client = ServerReflectionClient::new(cluster.served.grpc_channel().await);
+    let answers = client.server_reflection_info(stream::iter(asked)).await.unwrap();
+    let mut answers = answers.into_inner();
+    let listed = answers.message().await.unwrap().and_then(|answer| answer.message_response);
+    let Some(MessageResponse::ListServicesResponse(listed)) = listed else {
+        panic!("{listed:?}");
+    };
+    let names: Vec<&str> = listed.service.iter().map(|service| service.name.as_str()).collect();
+    assert!(names.contains(&service) && names.contains(&"grpc.health.v1.Health"), "{names:?}");
+    let file: ServerReflectionResponse = answers.message().await.unwrap().unwrap();
+    let Some(MessageResponse::FileDescriptorResponse(file)) = file.message_response else {
+        panic!("{file:?}");
+    };
+    let file = file.file_descriptor_proto.concat();
+    for method in ["ServerLive", "ModelMetadata", "ModelInfer", "ModelStreamInfer"] {
+        let is_there = file.windows(method.len()).any(|window| window == method.as_bytes());
+        assert!(is_there, "{method} is not described");
+    }
+}
+
 /// A client that keeps its stream open waits for its first answer.
 #[tokio::test]
 async fn a_method_that_is_not_served_is_refused_at_once() {
