@@ -21,7 +21,7 @@ use crate::config::Config;
 use crate::engine::{
     EngineError, InferenceEngine, OnnxEngine, OnnxRuntime, RuntimeError, load_torch,
 };
-use crate::faults::{FaultyEngine, Injection};
+use crate::faults::{Faults, FaultyEngine, Injection};
 use crate::metrics::Metrics;
 use crate::server::{App, Models, ServedModel, grpc, health as health_router, router};
 
@@ -190,17 +190,25 @@ fn load(config: &Config, metrics: &Metrics) -> Result<Models, StartError> {
     let mut models = Models::new();
     for (version, entry) in entries {
         let version = version.unwrap_or_else(|| entry.latest());
-        let mut engine = load_engine(config, &mut runtime, &entry, version)?;
-        let warm = warm_up(engine.as_ref(), &entry, config.batch.max_rows);
         let name = entry.name.clone();
-        warm.map_err(|source| StartError::WarmUp { model: name.clone(), version, source })?;
+        let mut engines = Vec::with_capacity(config.count.get());
+        for _ in 0..config.count.get() {
+            let engine = load_engine(config, &mut runtime, &entry, version)?;
+            let warm = warm_up(engine.as_ref(), &entry, config.batch.max_rows);
+            warm.map_err(|source| StartError::WarmUp { model: name.clone(), version, source })?;
+            engines.push(engine);
+        }
         if let Some(injection) = &faults {
             tracing::warn!(model = name, ?injection, "injecting faults");
-            engine = Box::new(FaultyEngine::new(engine, injection, &name));
+            let faults = Arc::new(Faults::new(injection, &name));
+            let faulty = |inner| -> Box<dyn InferenceEngine> {
+                Box::new(FaultyEngine { inner, faults: faults.clone() })
+            };
+            engines = engines.into_iter().map(faulty).collect();
         }
         let metrics = metrics.model(&name);
-        let (capacity, of_batches) = (config.queue_capacity.get(), metrics.batch.clone());
-        let batcher = Batcher::start(&name, engine, config.batch, capacity, of_batches);
+        let capacity = config.queue_capacity.get();
+        let batcher = Batcher::start(&name, engines, config.batch, capacity, &metrics.batch);
         let batcher = batcher.map_err(StartError::Thread)?;
         tracing::info!(model = name, version, "model ready");
         let served = ServedModel { entry, version, batcher, metrics };

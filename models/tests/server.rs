@@ -167,7 +167,7 @@ async fn broken_binary_bodies_and_non_finite_inputs_are_refused() {
 #[tokio::test]
 async fn each_of_many_concurrent_requests_gets_its_own_answer() {
     let repository = repository();
-    let flags = ["linear@1", "--max-batch-delay-us", "2000"];
+    let flags = ["linear@1", "--max-batch-delay-us", "2000", "--count", "2"];
     let instance = start(repository.path(), &flags).await.unwrap();
     let client = Client::new(&instance);
     let one = |index: u16| {

@@ -60,6 +60,8 @@ pub struct Config {
     /// The files of the listeners' TLS; plain HTTP and gRPC without them.
     pub tls: Option<ServerFiles>,
     pub threads: NonZeroUsize,
+    /// Sessions of each model, which run batches of one queue at the same time.
+    pub count: NonZeroUsize,
     pub batch: BatchPolicy,
     pub queue_capacity: NonZeroUsize,
     pub max_body_bytes: usize,
@@ -143,6 +145,7 @@ impl Config {
             health_listen: settings.health_listen,
             tls,
             threads: settings.threads.unwrap_or(NonZeroUsize::MIN),
+            count: settings.count.unwrap_or(NonZeroUsize::MIN),
             batch,
             queue_capacity: settings.queue_capacity.unwrap_or(QUEUE_CAPACITY),
             max_body_bytes: settings.max_body_bytes.unwrap_or(16 << 20),

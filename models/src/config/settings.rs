@@ -56,6 +56,9 @@ pub struct Settings {
     /// Threads of each model's operators [default: 1]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
+    /// Sessions of each model, which run batches at the same time [default: 1]
+    #[arg(long, value_name = "N")]
+    pub count: Option<NonZeroUsize>,
     /// Rows of a batch at most [default: 8]
     #[arg(long, value_name = "N")]
     pub max_batch_size: Option<NonZeroUsize>,
@@ -122,7 +125,7 @@ impl Settings {
         first_set!(
             self, other:
             config, repository, model, listen, grpc_listen, health_listen, tls_certificate, tls_key,
-            tls_client_ca, tls_client_crl, threads, max_batch_size, max_batch_delay_us,
+            tls_client_ca, tls_client_crl, threads, count, max_batch_size, max_batch_delay_us,
             queue_capacity, max_body_bytes, body_timeout_ms, request_timeout_ms, max_connections,
             header_read_timeout_ms, write_timeout_ms, max_header_bytes, drain_grace_ms, log_format,
             onnxruntime, environment, fault_profile, fault_instance, fault_epoch_unix_ms

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use super::{EngineError, InferenceEngine, OnnxRuntime, one_line};
 
 pub struct OnnxEngine {
-    /// `run` wants the session for itself; only the batcher's one thread ever locks it.
+    /// `run` wants the session for itself; only one thread of the batcher's ever locks it.
     session: Mutex<Session>,
     inputs: Vec<TensorSpec>,
     outputs: Vec<TensorSpec>,
