@@ -34,8 +34,8 @@ pub enum StartError {
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
     #[error(
-        "model {model}, version {version}: the first inference failed: {source}; export the model \
-            again"
+        "model {model}, version {version}: the warm-up failed: {source}; export the model again, or \
+            leave the warm-up out with --warm-up false"
     )]
     WarmUp { model: String, version: u64, source: EngineError },
     #[error("cannot listen on {address}: {source}; give a free one with --{flag}")]
@@ -194,8 +194,11 @@ fn load(config: &Config, metrics: &Metrics) -> Result<Models, StartError> {
         let mut engines = Vec::with_capacity(config.count.get());
         for _ in 0..config.count.get() {
             let engine = load_engine(config, &mut runtime, &entry, version)?;
-            let warm = warm_up(engine.as_ref(), &entry, config.batch.max_rows);
-            warm.map_err(|source| StartError::WarmUp { model: name.clone(), version, source })?;
+            if config.warm_up {
+                let warm = warm_up(engine.as_ref(), &entry, config.batch.max_rows);
+                let model = name.clone();
+                warm.map_err(|source| StartError::WarmUp { model, version, source })?;
+            }
             engines.push(engine);
         }
         if let Some(injection) = &faults {

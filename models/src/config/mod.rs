@@ -62,6 +62,8 @@ pub struct Config {
     pub threads: NonZeroUsize,
     /// Sessions of each model, which run batches of one queue at the same time.
     pub count: NonZeroUsize,
+    /// Each session runs a batch of one row and one of the most before the instance is ready.
+    pub warm_up: bool,
     pub batch: BatchPolicy,
     pub queue_capacity: NonZeroUsize,
     pub max_body_bytes: usize,
@@ -146,6 +148,7 @@ impl Config {
             tls,
             threads: settings.threads.unwrap_or(NonZeroUsize::MIN),
             count: settings.count.unwrap_or(NonZeroUsize::MIN),
+            warm_up: settings.warm_up.unwrap_or(true),
             batch,
             queue_capacity: settings.queue_capacity.unwrap_or(QUEUE_CAPACITY),
             max_body_bytes: settings.max_body_bytes.unwrap_or(16 << 20),

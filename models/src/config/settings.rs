@@ -59,6 +59,9 @@ pub struct Settings {
     /// Sessions of each model, which run batches at the same time [default: 1]
     #[arg(long, value_name = "N")]
     pub count: Option<NonZeroUsize>,
+    /// Runs batches of zeros in each session before the instance is ready [default: true]
+    #[arg(long, value_name = "BOOL")]
+    pub warm_up: Option<bool>,
     /// Rows of a batch at most [default: 8]
     #[arg(long, value_name = "N")]
     pub max_batch_size: Option<NonZeroUsize>,
@@ -125,8 +128,8 @@ impl Settings {
         first_set!(
             self, other:
             config, repository, model, listen, grpc_listen, health_listen, tls_certificate, tls_key,
-            tls_client_ca, tls_client_crl, threads, count, max_batch_size, max_batch_delay_us,
-            queue_capacity, max_body_bytes, body_timeout_ms, request_timeout_ms, max_connections,
+            tls_client_ca, tls_client_crl, threads, count, warm_up, max_batch_size,
+            max_batch_delay_us, queue_capacity, max_body_bytes, body_timeout_ms, request_timeout_ms, max_connections,
             header_read_timeout_ms, write_timeout_ms, max_header_bytes, drain_grace_ms, log_format,
             onnxruntime, environment, fault_profile, fault_instance, fault_epoch_unix_ms
         )
