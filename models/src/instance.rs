@@ -1,5 +1,6 @@
 //! An instance, from its configuration to its end.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -183,14 +184,15 @@ fn load(config: &Config, metrics: &Metrics) -> Result<Models, StartError> {
         instance: config.fault_instance,
         epoch_unix_ms: config.fault_epoch_unix_ms,
     });
-    let choices = config.models.iter();
-    let entries = choices.map(|choice| Ok((choice.version, repository.load(&choice.name)?)));
-    let entries = entries.collect::<Result<Vec<_>, FileError>>()?;
+    let mut entries = BTreeMap::new();
+    for choice in &config.models {
+        let entry = repository.load(&choice.name)?;
+        let versions = choice.versions.of(&entry)?.into_iter();
+        entries.extend(versions.map(|version| ((choice.name.clone(), version), entry.clone())));
+    }
     let mut runtime = None;
     let mut models = Models::new();
-    for (version, entry) in entries {
-        let version = version.unwrap_or_else(|| entry.latest());
-        let name = entry.name.clone();
+    for ((name, version), entry) in entries {
         let mut engines = Vec::with_capacity(config.count.get());
         for _ in 0..config.count.get() {
             let engine = load_engine(config, &mut runtime, &entry, version)?;

@@ -126,7 +126,7 @@ async fn a_model_that_does_not_fit_stops_the_start() {
     }
     fs::write(folder.join("model.toml"), good).unwrap();
     assert!(error(&["nonesuch"]).await.contains("there is linear"));
-    assert!(error(&["linear@7"]).await.contains("no version 7"));
+    assert!(error(&["linear@1+7"]).await.contains("linear: no version 7, there is 1, 2"));
     fs::write(folder.join("2/model.onnx"), b"not a model").unwrap();
     let (corrupt, told) = (error(&[]).await, "2/model.onnx: not a model that ONNX Runtime can run");
     assert!(corrupt.contains(told), "{corrupt}");

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use parapet_config::FileError;
 use parapet_config::log::LogFormat;
+use parapet_config::repository::ModelEntry;
 use parapet_net::server::Limits;
 use parapet_net::tls::{Identity, ServerFiles};
 use serde::Deserialize;
@@ -26,27 +27,53 @@ pub enum Environment {
     Development,
 }
 
-/// A model to serve: `NAME`, or `NAME@VERSION` for another version than the latest.
+/// A model to serve: `NAME` for its latest version, `NAME@latest:N` or `NAME@1+3`.
 #[derive(Debug, Clone, PartialEq, Eq, DeserializeFromStr)]
 pub struct ModelChoice {
     pub name: String,
-    /// Version; the latest if `None`.
-    pub version: Option<u64>,
+    pub versions: VersionPolicy,
+}
+
+/// Versions of a model to serve.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum VersionPolicy {
+    /// This many of the highest versions, or all where there are fewer.
+    Latest(NonZeroUsize),
+    Specific(Vec<u64>),
+}
+
+impl VersionPolicy {
+    /// The versions of `model`, or an error where one is not there.
+    pub(crate) fn of(&self, model: &ModelEntry) -> Result<Vec<u64>, FileError> {
+        match self {
+            Self::Latest(count) => {
+                let skipped = model.versions.len().saturating_sub(count.get());
+                Ok(model.versions.iter().skip(skipped).copied().collect())
+            }
+            Self::Specific(versions) => {
+                let found = versions.iter().map(|&version| model.version_folder(version));
+                found.collect::<Result<Vec<_>, _>>().map(|_| versions.clone())
+            }
+        }
+    }
 }
 
 impl FromStr for ModelChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, version) = match text.split_once('@') {
-            None => (text, None),
-            Some((name, version)) => (name, Some(version)),
+        let (name, versions) = text.split_once('@').unwrap_or((text, "latest:1"));
+        let versions = match versions.strip_prefix("latest:") {
+            Some(count) => count.parse().map(VersionPolicy::Latest),
+            None => {
+                let versions = versions.split('+').map(str::parse);
+                versions.collect::<Result<_, _>>().map(VersionPolicy::Specific)
+            }
         };
-        let name = name.to_owned();
-        let version = version.map(str::parse).transpose().map_err(|_| {
-            format!("model {text:?}: write NAME or NAME@VERSION, the version a number")
+        let versions = versions.map_err(|_| {
+            format!("model {text:?}: write NAME, NAME@latest:2, or NAME@1+3 with the versions")
         })?;
-        Ok(Self { name, version })
+        Ok(Self { name: name.to_owned(), versions })
     }
 }
 
@@ -204,15 +231,26 @@ mod tests {
 
     #[test]
     fn flags_win_over_the_file_and_the_file_over_defaults() {
-        let file = "repository = \"models\"\nmodel = [\"a\", \"b@3\"]\nmax_batch_size = \
+        let file = "repository = \"models\"\nmodel = [\"a\", \"b@3+1\"]\nmax_batch_size = \
             4\nqueue_capacity = 9\n";
         let config = parse(file, &["--queue-capacity", "5", "--listen", "0.0.0.0:0"]).unwrap();
-        assert_eq!(config.models[1], "b@3".parse().unwrap());
-        assert_eq!((config.models[1].name.as_str(), config.models[1].version), ("b", Some(3)));
+        let name = "b".to_owned();
+        let versions = VersionPolicy::Specific(vec![3, 1]);
+        assert_eq!(config.models[1], ModelChoice { name, versions });
         assert_eq!((config.batch.max_rows, config.queue_capacity.get()), (4, 5));
         assert_eq!(config.listen.port(), 0);
         assert_eq!(config.batch.max_delay, Duration::ZERO);
         assert_eq!(parse(file, &["--model", "c,d"]).unwrap().models.len(), 2);
+    }
+
+    #[test]
+    fn version_policy_is_parsed_or_told_how() {
+        let two = VersionPolicy::Latest(NonZeroUsize::MIN.saturating_add(1));
+        assert_eq!("a@latest:2".parse::<ModelChoice>().unwrap().versions, two);
+        for text in ["a@", "a@new", "a@latest", "a@latest:0", "a@1+", "a@-1"] {
+            let error = text.parse::<ModelChoice>().unwrap_err();
+            assert!(error.contains(text) && error.contains("write NAME, NAME@latest:2"), "{error}");
+        }
     }
 
     #[test]

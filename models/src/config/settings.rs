@@ -24,7 +24,7 @@ pub struct Settings {
     /// Folder of the model repository
     #[arg(long, value_name = "DIR")]
     pub repository: Option<PathBuf>,
-    /// Models to serve; NAME@VERSION for another version than the latest
+    /// Models to serve, with NAME@latest:2 or NAME@1+3 of other versions than the latest
     #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',')]
     pub model: Option<Vec<ModelChoice>>,
     /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:9001]
