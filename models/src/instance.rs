@@ -20,7 +20,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::batching::Batcher;
 use crate::config::Config;
 use crate::engine::{
-    EngineError, InferenceEngine, OnnxEngine, OnnxRuntime, RuntimeError, load_torch,
+    EngineError, InferenceEngine, OnnxEngine, OnnxRuntime, Provider, RuntimeError, load_torch,
 };
 use crate::faults::{Faults, FaultyEngine, Injection};
 use crate::metrics::Metrics;
@@ -236,9 +236,14 @@ fn load_engine(
                 Some(runtime) => runtime,
                 None => runtime.insert(OnnxRuntime::load(config.onnxruntime.as_deref())?),
             };
-            let max_rows = config.batch.max_rows;
-            let engine = OnnxEngine::load(runtime, entry, version, threads, max_rows)?;
+            let (provider, max_rows) = (config.provider, config.batch.max_rows);
+            let engine = OnnxEngine::load(runtime, entry, version, provider, threads, max_rows)?;
             Ok(Box::new(engine))
+        }
+        Platform::TorchScript if config.provider != Provider::Cpu => {
+            let problem = format!("TorchScript has no provider {}", config.provider);
+            let fix = "give --provider cpu, or export the model as ONNX";
+            Err(FileError::field(&entry.toml_file(), "platform", &problem, fix).into())
         }
         Platform::TorchScript => Ok(load_torch(entry, version, threads)?),
         Platform::LearnedCode => {

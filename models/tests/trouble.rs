@@ -133,6 +133,18 @@ async fn a_model_that_does_not_fit_stops_the_start() {
 }
 
 #[tokio::test]
+async fn a_provider_that_the_library_lacks_stops_the_start() {
+    let repository = repository();
+    for provider in ["cuda:1", "tensorrt:0", "openvino"] {
+        let started = start(repository.path(), &["linear", "--provider", provider]).await;
+        let error = started.err().unwrap().to_string();
+        let named = format!("libonnxruntime.so: cannot run models with the provider {provider}: ");
+        assert!(error.contains(&named) && !error.contains('\n'), "{error}");
+        assert!(error.contains("--onnxruntime, or give --provider cpu"), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn a_model_that_fails_the_warm_up_starts_only_without_it() {
     let repository = repository();
     let folder = repository.path().join("linear");

@@ -17,6 +17,7 @@ use serde::Deserialize;
 use serde_with::DeserializeFromStr;
 
 use crate::batching::BatchPolicy;
+use crate::engine::Provider;
 pub use settings::Settings;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
@@ -101,6 +102,7 @@ pub struct Config {
     pub drain_grace: Duration,
     pub log_format: LogFormat,
     pub onnxruntime: Option<PathBuf>,
+    pub provider: Provider,
     pub fault_profile: Option<PathBuf>,
     /// The instance's number among those that share the profile.
     pub fault_instance: u64,
@@ -185,6 +187,7 @@ impl Config {
             drain_grace: millis(settings.drain_grace_ms, seconds(10)),
             log_format: settings.log_format.unwrap_or(LogFormat::Text),
             onnxruntime: settings.onnxruntime,
+            provider: settings.provider.unwrap_or_default(),
             fault_profile: settings.fault_profile,
             fault_instance: settings.fault_instance.unwrap_or(0),
             fault_epoch_unix_ms: settings.fault_epoch_unix_ms,
@@ -232,13 +235,14 @@ mod tests {
     #[test]
     fn flags_win_over_the_file_and_the_file_over_defaults() {
         let file = "repository = \"models\"\nmodel = [\"a\", \"b@3+1\"]\nmax_batch_size = \
-            4\nqueue_capacity = 9\n";
+            4\nqueue_capacity = 9\nprovider = \"cuda:1\"\nwarm_up = false\ncount = 2\n";
         let config = parse(file, &["--queue-capacity", "5", "--listen", "0.0.0.0:0"]).unwrap();
         let name = "b".to_owned();
         let versions = VersionPolicy::Specific(vec![3, 1]);
         assert_eq!(config.models[1], ModelChoice { name, versions });
         assert_eq!((config.batch.max_rows, config.queue_capacity.get()), (4, 5));
-        assert_eq!(config.listen.port(), 0);
+        assert_eq!((config.provider, config.warm_up), (Provider::Cuda(1), false));
+        assert_eq!((config.count.get(), config.listen.port()), (2, 0));
         assert_eq!(config.batch.max_delay, Duration::ZERO);
         assert_eq!(parse(file, &["--model", "c,d"]).unwrap().models.len(), 2);
     }
@@ -261,6 +265,7 @@ mod tests {
         for (more, flags, named) in [
             ("sped = 1", &[][..], "line 3: unknown field `sped`"),
             ("threads = 0", &[], "line 3"),
+            ("provider = \"gpu\"", &[], "line 3: provider: write cpu, cuda, tensorrt or"),
             (production, &faults, "production"),
             ("", &["--tls-certificate", "a.crt"], "tls-certificate is set without tls-key"),
             ("tls_key = \"a.key\"", &[], "tls-key is set without tls-certificate"),

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::{Environment, ModelChoice};
+use crate::engine::Provider;
 use parapet_config::address;
 use parapet_config::log::LogFormat;
 
@@ -102,6 +103,10 @@ pub struct Settings {
     /// above it]
     #[arg(long, value_name = "FILE")]
     pub onnxruntime: Option<PathBuf>,
+    /// Execution provider of ONNX Runtime: cpu, cuda, tensorrt or openvino, all but cpu perhaps with
+    /// a device, as cuda:1 [default: cpu]
+    #[arg(long, value_name = "PROVIDER")]
+    pub provider: Option<Provider>,
     /// Where the instance runs; production refuses fault injection [default: development]
     #[arg(long, value_name = "ENVIRONMENT")]
     pub environment: Option<Environment>,
@@ -131,7 +136,7 @@ impl Settings {
             tls_client_ca, tls_client_crl, threads, count, warm_up, max_batch_size,
             max_batch_delay_us, queue_capacity, max_body_bytes, body_timeout_ms, request_timeout_ms, max_connections,
             header_read_timeout_ms, write_timeout_ms, max_header_bytes, drain_grace_ms, log_format,
-            onnxruntime, environment, fault_profile, fault_instance, fault_epoch_unix_ms
+            onnxruntime, provider, environment, fault_profile, fault_instance, fault_epoch_unix_ms
         )
     }
 }
