@@ -12,7 +12,7 @@ use parapet_onnx::external_data;
 use parapet_open_inference::Tensor;
 
 use crate::engine::onnx::{GraphTensor, graph_tensor, open, value};
-use crate::engine::{OnnxRuntime, one_line};
+use crate::engine::{OnnxRuntime, Provider, one_line};
 
 /// Shape of an input's samples, where the graph leaves axes free: `NAME=3,224,224`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub fn describe(
     name: &str,
     shapes: &[GivenShape],
 ) -> Result<Description, FileError> {
-    let mut session = open(runtime, file, 1)?;
+    let mut session = open(runtime, file, Provider::Cpu, 1)?;
     let inputs: Vec<_> = session.inputs().iter().map(graph_tensor).collect();
     let mut outputs: Vec<_> = session.outputs().iter().map(graph_tensor).collect();
     let unknown = |given: &&GivenShape| inputs.iter().all(|input| input.name != given.input);

@@ -1,9 +1,10 @@
 //! Seeded faults for experiments, acted out: see [`parapet_config::faults`] for what can happen.
 //!
 //! [`FaultyEngine`] wraps a model's engine. It sleeps on the batcher's thread, so that an emulated
-//! service time occupies the model as a real one would: batches run one after the other, and the
-//! queue fills up behind.
+//! service time occupies the engine as a real one would: its batches run one after the other, and
+//! the queue fills up behind. A model's engines share the faults: a freeze stops them all.
 
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -22,25 +23,25 @@ pub struct Injection {
     pub epoch_unix_ms: Option<u64>,
 }
 
-pub struct FaultyEngine {
-    inner: Box<dyn InferenceEngine>,
+/// Faults of one model.
+pub struct Faults {
     started: Instant,
-    /// Of the experiment, when this engine was made.
+    /// Of the experiment, when these were made.
     age: Duration,
-    faults: Mutex<(FaultPlan, Freezes)>,
+    state: Mutex<(FaultPlan, Freezes)>,
 }
 
-impl FaultyEngine {
-    pub fn new(inner: Box<dyn InferenceEngine>, injection: &Injection, model: &str) -> Self {
+impl Faults {
+    pub fn new(injection: &Injection, model: &str) -> Self {
         let (profile, instance) = (&injection.profile, injection.instance);
         let plan = FaultPlan::new(profile, instance, model);
-        let faults = Mutex::new((plan, Freezes::new(profile, instance)));
+        let state = Mutex::new((plan, Freezes::new(profile, instance)));
         let age = injection.epoch_unix_ms.map_or(Duration::ZERO, |epoch| {
             let now = SystemTime::now().duration_since(UNIX_EPOCH);
             let now = now.unwrap_or_default();
             now.saturating_sub(Duration::from_millis(epoch))
         });
-        Self { inner, started: Instant::now(), age, faults }
+        Self { started: Instant::now(), age, state }
     }
 
     fn elapsed(&self) -> Duration {
@@ -48,16 +49,22 @@ impl FaultyEngine {
     }
 }
 
+pub struct FaultyEngine {
+    pub inner: Box<dyn InferenceEngine>,
+    pub faults: Arc<Faults>,
+}
+
 impl InferenceEngine for FaultyEngine {
     fn infer(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, EngineError> {
-        let Fault { delay, fails } = self.faults.lock().0.next(self.elapsed());
+        let faults = &self.faults;
+        let Fault { delay, fails } = faults.state.lock().0.next(faults.elapsed());
         sleep(delay);
         let outputs = match fails {
             true => Err(EngineError::Injected),
             false => self.inner.infer(inputs),
         };
         // A freeze that began meanwhile holds the answer back.
-        let frozen = self.faults.lock().1.remaining(self.elapsed());
+        let frozen = faults.state.lock().1.remaining(faults.elapsed());
         sleep(frozen);
         outputs
     }

@@ -1,5 +1,6 @@
 //! An instance, from its configuration to its end.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,9 +20,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::batching::Batcher;
 use crate::config::Config;
 use crate::engine::{
-    EngineError, InferenceEngine, OnnxEngine, OnnxRuntime, RuntimeError, load_torch,
+    EngineError, InferenceEngine, OnnxEngine, OnnxRuntime, Provider, RuntimeError, load_torch,
 };
-use crate::faults::{FaultyEngine, Injection};
+use crate::faults::{Faults, FaultyEngine, Injection};
 use crate::metrics::Metrics;
 use crate::server::{App, Models, ServedModel, grpc, health as health_router, router};
 
@@ -34,8 +35,8 @@ pub enum StartError {
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
     #[error(
-        "model {model}, version {version}: the first inference failed: {source}; export the model \
-            again"
+        "model {model}, version {version}: the warm-up failed: {source}; export the model again, or \
+            leave the warm-up out with --warm-up false"
     )]
     WarmUp { model: String, version: u64, source: EngineError },
     #[error("cannot listen on {address}: {source}; give a free one with --{flag}")]
@@ -183,24 +184,36 @@ fn load(config: &Config, metrics: &Metrics) -> Result<Models, StartError> {
         instance: config.fault_instance,
         epoch_unix_ms: config.fault_epoch_unix_ms,
     });
-    let choices = config.models.iter();
-    let entries = choices.map(|choice| Ok((choice.version, repository.load(&choice.name)?)));
-    let entries = entries.collect::<Result<Vec<_>, FileError>>()?;
+    let mut entries = BTreeMap::new();
+    for choice in &config.models {
+        let entry = repository.load(&choice.name)?;
+        let versions = choice.versions.of(&entry)?.into_iter();
+        entries.extend(versions.map(|version| ((choice.name.clone(), version), entry.clone())));
+    }
     let mut runtime = None;
     let mut models = Models::new();
-    for (version, entry) in entries {
-        let version = version.unwrap_or_else(|| entry.latest());
-        let mut engine = load_engine(config, &mut runtime, &entry, version)?;
-        let warm = warm_up(engine.as_ref(), &entry, config.batch.max_rows);
-        let name = entry.name.clone();
-        warm.map_err(|source| StartError::WarmUp { model: name.clone(), version, source })?;
+    for ((name, version), entry) in entries {
+        let mut engines = Vec::with_capacity(config.count.get());
+        for _ in 0..config.count.get() {
+            let engine = load_engine(config, &mut runtime, &entry, version)?;
+            if config.warm_up {
+                let warm = warm_up(engine.as_ref(), &entry, config.batch.max_rows);
+                let model = name.clone();
+                warm.map_err(|source| StartError::WarmUp { model, version, source })?;
+            }
+            engines.push(engine);
+        }
         if let Some(injection) = &faults {
             tracing::warn!(model = name, ?injection, "injecting faults");
-            engine = Box::new(FaultyEngine::new(engine, injection, &name));
+            let faults = Arc::new(Faults::new(injection, &name));
+            let faulty = |inner| -> Box<dyn InferenceEngine> {
+                Box::new(FaultyEngine { inner, faults: faults.clone() })
+            };
+            engines = engines.into_iter().map(faulty).collect();
         }
         let metrics = metrics.model(&name);
-        let (capacity, of_batches) = (config.queue_capacity.get(), metrics.batch.clone());
-        let batcher = Batcher::start(&name, engine, config.batch, capacity, of_batches);
+        let capacity = config.queue_capacity.get();
+        let batcher = Batcher::start(&name, engines, config.batch, capacity, &metrics.batch);
         let batcher = batcher.map_err(StartError::Thread)?;
         tracing::info!(model = name, version, "model ready");
         let served = ServedModel { entry, version, batcher, metrics };
@@ -223,9 +236,14 @@ fn load_engine(
                 Some(runtime) => runtime,
                 None => runtime.insert(OnnxRuntime::load(config.onnxruntime.as_deref())?),
             };
-            let max_rows = config.batch.max_rows;
-            let engine = OnnxEngine::load(runtime, entry, version, threads, max_rows)?;
+            let (provider, max_rows) = (config.provider, config.batch.max_rows);
+            let engine = OnnxEngine::load(runtime, entry, version, provider, threads, max_rows)?;
             Ok(Box::new(engine))
+        }
+        Platform::TorchScript if config.provider != Provider::Cpu => {
+            let problem = format!("TorchScript has no provider {}", config.provider);
+            let fix = "give --provider cpu, or export the model as ONNX";
+            Err(FileError::field(&entry.toml_file(), "platform", &problem, fix).into())
         }
         Platform::TorchScript => Ok(load_torch(entry, version, threads)?),
         Platform::LearnedCode => {

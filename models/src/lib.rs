@@ -9,7 +9,7 @@
 //!                        server (encode) <- batching (split)
 //! ```
 //!
-//! The server runs on tokio; each model's batches run on a thread of the batcher's. Nothing here
+//! The server runs on tokio; each model's batches run on threads of the batcher's. Nothing here
 //! knows of coding: an instance of a parity model is an instance like any other.
 
 #![allow(missing_docs, reason = "the instance builds on it alone")]

@@ -50,7 +50,7 @@ async fn binary_in_and_out() {
 async fn health_metadata_and_metrics() {
     let repository = repository();
     support::add_model(repository.path(), "other", &[1]);
-    let models = ["linear@1,linear@2,other"];
+    let models = ["linear@latest:3,linear@1,other"];
     let instance = start(repository.path(), &models).await.unwrap();
     let client = Client::new(&instance);
     let models = ["models/other/ready", "models/linear/versions/1/ready"];
@@ -78,6 +78,36 @@ async fn health_metadata_and_metrics() {
         r#"parapet_instance_batch_rows_count{model="linear"} 1"#,
     ] {
         assert!(metrics.contains(line), "{line} not in\n{metrics}");
+    }
+}
+
+#[tokio::test]
+async fn versions_of_the_policy_are_served_and_the_highest_by_default() {
+    let repository = repository();
+    support::add_model(repository.path(), "linear", &[3, 10]);
+    for (policy, versions, others) in [
+        ("linear", &["10"][..], ["3", "2"]),
+        ("linear@latest:2", &["3", "10"], ["1", "2"]),
+        ("linear@3+1,linear@2", &["1", "2", "3"], ["10", "4"]),
+    ] {
+        let instance = start(repository.path(), &[policy]).await.unwrap();
+        let client = Client::new(&instance);
+        let metadata = client.get("/v2/models/linear").await.json();
+        assert_eq!(metadata["versions"], json!(versions), "{policy}");
+        let infer = async |version: &str| {
+            let path = format!("/v2/models/linear{version}/infer");
+            client.post(&path, &[], request(&[[1.0, 0.0, 0.0]]).into()).await
+        };
+        for version in versions {
+            let answer = infer(&format!("/versions/{version}")).await.json();
+            assert_eq!(answer["model_version"], *version, "{policy}");
+        }
+        let answer = infer("").await.json();
+        assert_eq!(answer["model_version"], *versions.last().unwrap(), "{policy}");
+        for other in others {
+            let status = infer(&format!("/versions/{other}")).await.status;
+            assert_eq!(status, StatusCode::NOT_FOUND, "{policy}, {other}");
+        }
     }
 }
 
@@ -167,7 +197,7 @@ async fn broken_binary_bodies_and_non_finite_inputs_are_refused() {
 #[tokio::test]
 async fn each_of_many_concurrent_requests_gets_its_own_answer() {
     let repository = repository();
-    let flags = ["linear@1", "--max-batch-delay-us", "2000"];
+    let flags = ["linear@1", "--max-batch-delay-us", "2000", "--count", "2"];
     let instance = start(repository.path(), &flags).await.unwrap();
     let client = Client::new(&instance);
     let one = |index: u16| {

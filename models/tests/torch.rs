@@ -77,7 +77,7 @@ mod with_libtorch {
         with_module(repository.path(), b"no module");
         refused(repository.path(), &["model.pt: not a TorchScript module"]).await;
         with_module(repository.path(), &module(4));
-        refused(repository.path(), &["the first inference failed"]).await;
+        refused(repository.path(), &["the warm-up failed"]).await;
     }
 
     #[tokio::test]

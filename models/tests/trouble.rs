@@ -9,6 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
+use parapet_onnx::GraphBuilder;
 use support::{Client, repository, request, start, start_faulty};
 use tokio::net::TcpStream;
 
@@ -125,10 +126,39 @@ async fn a_model_that_does_not_fit_stops_the_start() {
     }
     fs::write(folder.join("model.toml"), good).unwrap();
     assert!(error(&["nonesuch"]).await.contains("there is linear"));
-    assert!(error(&["linear@7"]).await.contains("no version 7"));
+    assert!(error(&["linear@1+7"]).await.contains("linear: no version 7, there is 1, 2"));
     fs::write(folder.join("2/model.onnx"), b"not a model").unwrap();
     let (corrupt, told) = (error(&[]).await, "2/model.onnx: not a model that ONNX Runtime can run");
     assert!(corrupt.contains(told), "{corrupt}");
+}
+
+#[tokio::test]
+async fn a_provider_that_the_library_lacks_stops_the_start() {
+    let repository = repository();
+    for provider in ["cuda:1", "tensorrt:0", "openvino"] {
+        let started = start(repository.path(), &["linear", "--provider", provider]).await;
+        let error = started.err().unwrap().to_string();
+        let named = format!("libonnxruntime.so: cannot run models with the provider {provider}: ");
+        assert!(error.contains(&named) && !error.contains('\n'), "{error}");
+        assert!(error.contains("--onnxruntime, or give --provider cpu"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_fails_the_warm_up_starts_only_without_it() {
+    let repository = repository();
+    let folder = repository.path().join("linear");
+    let card = fs::read_to_string(folder.join("model.toml")).unwrap();
+    fs::write(folder.join("model.toml"), card.replace("shape = [2]", "shape = [6]")).unwrap();
+    // Two rows make one output: one row alone is an error.
+    let file = GraphBuilder::new("input", &[3]).reshape(&[6]).finish("output").unwrap();
+    fs::write(folder.join("2/model.onnx"), file).unwrap();
+    let error = start(repository.path(), &[]).await.err().unwrap().to_string();
+    assert!(error.starts_with("model linear, version 2: the warm-up failed: "), "{error}");
+    assert!(error.ends_with("with --warm-up false") && !error.contains('\n'), "{error}");
+    let instance = start(repository.path(), &["linear", "--warm-up", "false"]).await.unwrap();
+    let ready = Client::new(&instance).get("/v2/health/ready").await.status;
+    assert_eq!(ready, StatusCode::OK);
 }
 
 #[test]

@@ -15,7 +15,10 @@ const SET_UP: &str = ".native/onnxruntime/libonnxruntime.so";
 
 /// ONNX Runtime, loaded.
 #[derive(Clone)]
-pub struct OnnxRuntime(Environment);
+pub struct OnnxRuntime {
+    environment: Environment,
+    library: PathBuf,
+}
 
 /// ONNX Runtime is not there, or cannot be loaded; one line with the fix.
 #[derive(Debug, thiserror::Error)]
@@ -51,16 +54,21 @@ impl OnnxRuntime {
         let builder = ort::init_from(&path).map_err(|error| failed(one_line(&error)))?;
         let environment = builder.with_telemetry(false).build();
         let environment = environment.map_err(|error| failed(one_line(&error)))?;
-        Ok(loaded.insert(Self(environment)).clone())
+        Ok(loaded.insert(Self { environment, library: path }).clone())
     }
 
-    /// A session to be, on the processor; its operators use `threads` threads, the
-    /// caller's among them.
+    /// Path of the library that was loaded.
+    pub fn library(&self) -> &Path {
+        &self.library
+    }
+
+    /// A session to be, on the processor until it is given a provider; its operators use `threads`
+    /// threads, the caller's among them.
     ///
     /// # Errors
     /// If ONNX Runtime refuses the settings.
     pub fn session(&self, threads: usize) -> ort::Result<SessionBuilder> {
-        Ok(Session::builder(&self.0)?
+        Ok(Session::builder(&self.environment)?
             .with_intra_threads(threads)?
             .with_inter_threads(1)?
             // Spinning threads take the processor away from the other instances of a machine.

@@ -1,4 +1,4 @@
-//! A model's queue and the thread that runs its batches.
+//! A model's queue and the threads that run its batches.
 
 use std::io;
 use std::sync::Arc;
@@ -27,25 +27,30 @@ pub enum BatchError {
     Engine(#[from] EngineError),
 }
 
-/// Collects requests of one model into batches and runs them, on a thread of its own.
+/// Collects requests of one model into batches and runs them, on a thread for each engine.
 pub struct Batcher {
     queue: Arc<Queue>,
-    worker: JoinHandle<()>,
+    workers: Vec<JoinHandle<()>>,
 }
 
 impl Batcher {
-    /// Starts the thread, named after the model. At most `capacity` requests wait.
+    /// Starts the threads, named after the model. At most `capacity` requests wait, for whichever
+    /// engine is free first.
     pub fn start(
         model: &str,
-        engine: Box<dyn InferenceEngine>,
+        engines: Vec<Box<dyn InferenceEngine>>,
         policy: BatchPolicy,
         capacity: usize,
-        metrics: BatchMetrics,
+        metrics: &BatchMetrics,
     ) -> io::Result<Self> {
         let queue = Arc::new(Queue::new(policy, capacity));
-        let worker = Worker { queue: queue.clone(), engine, metrics };
-        let thread = std::thread::Builder::new().name(format!("model {model}"));
-        Ok(Self { queue, worker: thread.spawn(move || worker.run())? })
+        let start = |engine| {
+            let worker = Worker { queue: queue.clone(), engine, metrics: metrics.clone() };
+            let thread = std::thread::Builder::new().name(format!("model {model}"));
+            thread.spawn(move || worker.run())
+        };
+        let workers = engines.into_iter().map(start).collect::<io::Result<_>>()?;
+        Ok(Self { queue, workers })
     }
 
     /// Waits for the outputs, in the model's order, for `inputs`: the model's inputs in its order,
@@ -57,8 +62,9 @@ impl Batcher {
         Ok(answer.await.map_err(|_| BatchError::WorkerGone)??)
     }
 
+    /// False once an engine panicked; the others then take no more requests either.
     pub fn is_alive(&self) -> bool {
-        !self.worker.is_finished()
+        !self.workers.iter().any(JoinHandle::is_finished)
     }
 }
 

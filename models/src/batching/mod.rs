@@ -1,9 +1,9 @@
 //! Dynamic batching: requests that wait together run together.
 //!
-//! [`BatchPolicy`] decides, purely, when a batch is closed. A bounded queue holds what waits; one
-//! thread for each model takes batches from it, joins the requests on the batch axis, runs the
-//! engine, and splits the outputs again. With a delay of zero a batch is whatever waits when the
-//! engine becomes free, so that a single request waits for nothing.
+//! [`BatchPolicy`] decides, purely, when a batch is closed. A bounded queue holds what waits; a
+//! thread for each of the model's engines takes batches from it, joins the requests on the batch
+//! axis, runs the engine, and splits the outputs again. With a delay of zero a batch is whatever
+//! waits when an engine becomes free, so that a single request waits for nothing.
 
 mod batcher;
 mod join;

@@ -1,4 +1,4 @@
-//! The bounded queue between the requests and the thread that runs them.
+//! The bounded queue between the requests and the threads that run them.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -65,7 +65,14 @@ impl Queue {
             let waiting = state.waiting.iter();
             let waiting = waiting.map(|item| (item.rows, item.arrived));
             match self.policy.decide(waiting, Instant::now()) {
-                Decision::Run(count) => return Some(state.waiting.drain(..count).collect()),
+                Decision::Run(count) => {
+                    let batch = state.waiting.drain(..count).collect();
+                    // This thread may have been the only one woken for what is left.
+                    if !state.waiting.is_empty() {
+                        self.changed.notify_one();
+                    }
+                    return Some(batch);
+                }
                 // Nothing more will come: what waits is all there will be.
                 Decision::WaitUntil(_) if state.closed => {
                     return Some(state.waiting.drain(..).collect());
@@ -196,6 +203,27 @@ mod tests {
         queue.push(first).unwrap();
         queue.push(second).unwrap();
         assert_eq!(taker.join().unwrap(), Some(2));
+    }
+
+    #[test]
+    fn batch_that_is_left_wakes_another_thread() {
+        let (delay, start) = (Duration::from_secs(60), Instant::now());
+        for _ in 0..100 {
+            let queue = Arc::new(queue(2, delay, 8));
+            let takers = [(); 2].map(|()| {
+                let queue = queue.clone();
+                std::thread::spawn(move || queue.next_batch().map(|batch| batch.len()))
+            });
+            std::thread::yield_now();
+            let ((first, _one), (second, _two)) = (item(1), item(2));
+            queue.push(first).unwrap();
+            std::thread::yield_now();
+            queue.push(second).unwrap();
+            for taker in takers {
+                assert_eq!(taker.join().unwrap(), Some(1));
+            }
+            assert!(start.elapsed() < delay, "a batch was left until the delay had passed");
+        }
     }
 
     use proptest::prelude::*;

@@ -10,12 +10,14 @@ use std::time::Duration;
 
 use parapet_config::FileError;
 use parapet_config::log::LogFormat;
+use parapet_config::repository::ModelEntry;
 use parapet_net::server::Limits;
 use parapet_net::tls::{Identity, ServerFiles};
 use serde::Deserialize;
 use serde_with::DeserializeFromStr;
 
 use crate::batching::BatchPolicy;
+use crate::engine::Provider;
 pub use settings::Settings;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
@@ -26,27 +28,53 @@ pub enum Environment {
     Development,
 }
 
-/// A model to serve: `NAME`, or `NAME@VERSION` for another version than the latest.
+/// A model to serve: `NAME` for its latest version, `NAME@latest:N` or `NAME@1+3`.
 #[derive(Debug, Clone, PartialEq, Eq, DeserializeFromStr)]
 pub struct ModelChoice {
     pub name: String,
-    /// Version; the latest if `None`.
-    pub version: Option<u64>,
+    pub versions: VersionPolicy,
+}
+
+/// Versions of a model to serve.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum VersionPolicy {
+    /// This many of the highest versions, or all where there are fewer.
+    Latest(NonZeroUsize),
+    Specific(Vec<u64>),
+}
+
+impl VersionPolicy {
+    /// The versions of `model`, or an error where one is not there.
+    pub(crate) fn of(&self, model: &ModelEntry) -> Result<Vec<u64>, FileError> {
+        match self {
+            Self::Latest(count) => {
+                let skipped = model.versions.len().saturating_sub(count.get());
+                Ok(model.versions.iter().skip(skipped).copied().collect())
+            }
+            Self::Specific(versions) => {
+                let found = versions.iter().map(|&version| model.version_folder(version));
+                found.collect::<Result<Vec<_>, _>>().map(|_| versions.clone())
+            }
+        }
+    }
 }
 
 impl FromStr for ModelChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, version) = match text.split_once('@') {
-            None => (text, None),
-            Some((name, version)) => (name, Some(version)),
+        let (name, versions) = text.split_once('@').unwrap_or((text, "latest:1"));
+        let versions = match versions.strip_prefix("latest:") {
+            Some(count) => count.parse().map(VersionPolicy::Latest),
+            None => {
+                let versions = versions.split('+').map(str::parse);
+                versions.collect::<Result<_, _>>().map(VersionPolicy::Specific)
+            }
         };
-        let name = name.to_owned();
-        let version = version.map(str::parse).transpose().map_err(|_| {
-            format!("model {text:?}: write NAME or NAME@VERSION, the version a number")
+        let versions = versions.map_err(|_| {
+            format!("model {text:?}: write NAME, NAME@latest:2, or NAME@1+3 with the versions")
         })?;
-        Ok(Self { name, version })
+        Ok(Self { name: name.to_owned(), versions })
     }
 }
 
@@ -60,6 +88,10 @@ pub struct Config {
     /// The files of the listeners' TLS; plain HTTP and gRPC without them.
     pub tls: Option<ServerFiles>,
     pub threads: NonZeroUsize,
+    /// Sessions of each model, which run batches of one queue at the same time.
+    pub count: NonZeroUsize,
+    /// Each session runs a batch of one row and one of the most before the instance is ready.
+    pub warm_up: bool,
     pub batch: BatchPolicy,
     pub queue_capacity: NonZeroUsize,
     pub max_body_bytes: usize,
@@ -70,6 +102,7 @@ pub struct Config {
     pub drain_grace: Duration,
     pub log_format: LogFormat,
     pub onnxruntime: Option<PathBuf>,
+    pub provider: Provider,
     pub fault_profile: Option<PathBuf>,
     /// The instance's number among those that share the profile.
     pub fault_instance: u64,
@@ -143,6 +176,8 @@ impl Config {
             health_listen: settings.health_listen,
             tls,
             threads: settings.threads.unwrap_or(NonZeroUsize::MIN),
+            count: settings.count.unwrap_or(NonZeroUsize::MIN),
+            warm_up: settings.warm_up.unwrap_or(true),
             batch,
             queue_capacity: settings.queue_capacity.unwrap_or(QUEUE_CAPACITY),
             max_body_bytes: settings.max_body_bytes.unwrap_or(16 << 20),
@@ -152,6 +187,7 @@ impl Config {
             drain_grace: millis(settings.drain_grace_ms, seconds(10)),
             log_format: settings.log_format.unwrap_or(LogFormat::Text),
             onnxruntime: settings.onnxruntime,
+            provider: settings.provider.unwrap_or_default(),
             fault_profile: settings.fault_profile,
             fault_instance: settings.fault_instance.unwrap_or(0),
             fault_epoch_unix_ms: settings.fault_epoch_unix_ms,
@@ -198,15 +234,27 @@ mod tests {
 
     #[test]
     fn flags_win_over_the_file_and_the_file_over_defaults() {
-        let file = "repository = \"models\"\nmodel = [\"a\", \"b@3\"]\nmax_batch_size = \
-            4\nqueue_capacity = 9\n";
+        let file = "repository = \"models\"\nmodel = [\"a\", \"b@3+1\"]\nmax_batch_size = \
+            4\nqueue_capacity = 9\nprovider = \"cuda:1\"\nwarm_up = false\ncount = 2\n";
         let config = parse(file, &["--queue-capacity", "5", "--listen", "0.0.0.0:0"]).unwrap();
-        assert_eq!(config.models[1], "b@3".parse().unwrap());
-        assert_eq!((config.models[1].name.as_str(), config.models[1].version), ("b", Some(3)));
+        let name = "b".to_owned();
+        let versions = VersionPolicy::Specific(vec![3, 1]);
+        assert_eq!(config.models[1], ModelChoice { name, versions });
         assert_eq!((config.batch.max_rows, config.queue_capacity.get()), (4, 5));
-        assert_eq!(config.listen.port(), 0);
+        assert_eq!((config.provider, config.warm_up), (Provider::Cuda(1), false));
+        assert_eq!((config.count.get(), config.listen.port()), (2, 0));
         assert_eq!(config.batch.max_delay, Duration::ZERO);
         assert_eq!(parse(file, &["--model", "c,d"]).unwrap().models.len(), 2);
+    }
+
+    #[test]
+    fn version_policy_is_parsed_or_told_how() {
+        let two = VersionPolicy::Latest(NonZeroUsize::MIN.saturating_add(1));
+        assert_eq!("a@latest:2".parse::<ModelChoice>().unwrap().versions, two);
+        for text in ["a@", "a@new", "a@latest", "a@latest:0", "a@1+", "a@-1"] {
+            let error = text.parse::<ModelChoice>().unwrap_err();
+            assert!(error.contains(text) && error.contains("write NAME, NAME@latest:2"), "{error}");
+        }
     }
 
     #[test]
@@ -217,6 +265,7 @@ mod tests {
         for (more, flags, named) in [
             ("sped = 1", &[][..], "line 3: unknown field `sped`"),
             ("threads = 0", &[], "line 3"),
+            ("provider = \"gpu\"", &[], "line 3: provider: write cpu, cuda, tensorrt or"),
             (production, &faults, "production"),
             ("", &["--tls-certificate", "a.crt"], "tls-certificate is set without tls-key"),
             ("tls_key = \"a.key\"", &[], "tls-key is set without tls-certificate"),

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::{Environment, ModelChoice};
+use crate::engine::Provider;
 use parapet_config::address;
 use parapet_config::log::LogFormat;
 
@@ -24,7 +25,7 @@ pub struct Settings {
     /// Folder of the model repository
     #[arg(long, value_name = "DIR")]
     pub repository: Option<PathBuf>,
-    /// Models to serve; NAME@VERSION for another version than the latest
+    /// Models to serve, with NAME@latest:2 or NAME@1+3 of other versions than the latest
     #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',')]
     pub model: Option<Vec<ModelChoice>>,
     /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:9001]
@@ -56,6 +57,12 @@ pub struct Settings {
     /// Threads of each model's operators [default: 1]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
+    /// Sessions of each model, which run batches at the same time [default: 1]
+    #[arg(long, value_name = "N")]
+    pub count: Option<NonZeroUsize>,
+    /// Runs batches of zeros in each session before the instance is ready [default: true]
+    #[arg(long, value_name = "BOOL")]
+    pub warm_up: Option<bool>,
     /// Rows of a batch at most [default: 8]
     #[arg(long, value_name = "N")]
     pub max_batch_size: Option<NonZeroUsize>,
@@ -96,6 +103,10 @@ pub struct Settings {
     /// above it]
     #[arg(long, value_name = "FILE")]
     pub onnxruntime: Option<PathBuf>,
+    /// Execution provider of ONNX Runtime: cpu, cuda, tensorrt or openvino, all but cpu perhaps with
+    /// a device, as cuda:1 [default: cpu]
+    #[arg(long, value_name = "PROVIDER")]
+    pub provider: Option<Provider>,
     /// Where the instance runs; production refuses fault injection [default: development]
     #[arg(long, value_name = "ENVIRONMENT")]
     pub environment: Option<Environment>,
@@ -122,10 +133,10 @@ impl Settings {
         first_set!(
             self, other:
             config, repository, model, listen, grpc_listen, health_listen, tls_certificate, tls_key,
-            tls_client_ca, tls_client_crl, threads, max_batch_size, max_batch_delay_us,
-            queue_capacity, max_body_bytes, body_timeout_ms, request_timeout_ms, max_connections,
+            tls_client_ca, tls_client_crl, threads, count, warm_up, max_batch_size,
+            max_batch_delay_us, queue_capacity, max_body_bytes, body_timeout_ms, request_timeout_ms, max_connections,
             header_read_timeout_ms, write_timeout_ms, max_header_bytes, drain_grace_ms, log_format,
-            onnxruntime, environment, fault_profile, fault_instance, fault_epoch_unix_ms
+            onnxruntime, provider, environment, fault_profile, fault_instance, fault_epoch_unix_ms
         )
     }
 }

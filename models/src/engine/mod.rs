@@ -1,6 +1,7 @@
 //! Engines that run models.
 
 pub(crate) mod onnx;
+mod provider;
 #[cfg(feature = "torch")]
 mod torch;
 
@@ -13,6 +14,7 @@ use parapet_open_inference::Tensor;
 pub use onnx::OnnxEngine;
 pub(crate) use parapet_onnx::runtime::one_line;
 pub use parapet_onnx::runtime::{OnnxRuntime, RuntimeError};
+pub use provider::Provider;
 #[cfg(feature = "torch")]
 pub use torch::TorchEngine;
 

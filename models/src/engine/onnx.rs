@@ -12,10 +12,10 @@ use parapet_config::repository::{ModelEntry, TensorSpec};
 use parapet_open_inference::{Datatype, Tensor};
 use parking_lot::Mutex;
 
-use super::{EngineError, InferenceEngine, OnnxRuntime, one_line};
+use super::{EngineError, InferenceEngine, OnnxRuntime, Provider, one_line};
 
 pub struct OnnxEngine {
-    /// `run` wants the session for itself; only the batcher's one thread ever locks it.
+    /// `run` wants the session for itself; only one thread of the batcher's ever locks it.
     session: Mutex<Session>,
     inputs: Vec<TensorSpec>,
     outputs: Vec<TensorSpec>,
@@ -28,10 +28,11 @@ impl OnnxEngine {
         runtime: &OnnxRuntime,
         entry: &ModelEntry,
         version: u64,
+        provider: Provider,
         threads: NonZeroUsize,
         max_rows: usize,
     ) -> Result<Self, FileError> {
-        let session = open(runtime, &entry.model_file(version)?, threads.get())?;
+        let session = open(runtime, &entry.model_file(version)?, provider, threads.get())?;
         let check = |side, specs, outlets: &[Outlet]| {
             let tensors: Vec<_> = outlets.iter().map(graph_tensor).collect();
             check_graph(side, specs, &tensors, max_rows)
@@ -51,16 +52,20 @@ impl OnnxEngine {
 pub(crate) fn open(
     runtime: &OnnxRuntime,
     file: &Path,
+    provider: Provider,
     threads: usize,
 ) -> Result<Session, FileError> {
     if !file.is_file() {
         return Err(FileError::new(file, "no such file; give the path of an ONNX model"));
     }
-    let session = runtime.session(threads);
-    let session = session.and_then(|mut session| session.commit_from_file(file));
+    let session = provider.session(runtime, threads)?.commit_from_file(file);
     session.map_err(|error| {
-        let problem = "not a model that ONNX Runtime can run";
-        let problem = format!("{problem}: {}; export it again", one_line(&error));
+        let (with, fix) = match provider {
+            Provider::Cpu => (String::new(), ""),
+            _ => (format!(" with the provider {provider}"), ", or try --provider cpu"),
+        };
+        let (problem, reason) = ("not a model that ONNX Runtime can run", one_line(&error));
+        let problem = format!("{problem}{with}: {reason}; export it again{fix}");
         FileError::new(file, problem)
     })
 }

@@ -13,7 +13,7 @@ use super::{EngineError, InferenceEngine};
 
 /// A module on the CPU. Its inputs and outputs have no names: they go by the order of `model.toml`.
 pub struct TorchEngine {
-    /// Only the batcher's one thread ever locks it.
+    /// Only one thread of the batcher's ever locks it.
     module: Mutex<CModule>,
     outputs: Vec<TensorSpec>,
 }

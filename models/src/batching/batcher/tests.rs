@@ -11,7 +11,7 @@ use crate::metrics::Metrics;
 
 /// Adds one to every value; fails on a batch that holds a negative one. Runs when it is let.
 struct Gated {
-    gate: Mutex<std::sync::mpsc::Receiver<()>>,
+    gate: Arc<Mutex<std::sync::mpsc::Receiver<()>>>,
     batches: mpsc::UnboundedSender<Vec<usize>>,
 }
 
@@ -39,12 +39,18 @@ struct Setup {
 }
 
 fn start(capacity: usize) -> Setup {
+    start_engines(1, capacity)
+}
+
+fn start_engines(count: usize, capacity: usize) -> Setup {
     let (gate, opened) = std::sync::mpsc::channel();
     let (seen, batches) = mpsc::unbounded_channel();
-    let engine = Gated { gate: Mutex::new(opened), batches: seen };
+    let opened = Arc::new(Mutex::new(opened));
+    let engine = || Gated { gate: opened.clone(), batches: seen.clone() };
+    let engines = (0..count).map(|_| Box::new(engine()) as Box<dyn InferenceEngine>);
     let policy = BatchPolicy { max_rows: 4, max_delay: Duration::ZERO };
     let metrics = Metrics::new().unwrap().model("m").batch;
-    let batcher = Batcher::start("m", Box::new(engine), policy, capacity, metrics).unwrap();
+    let batcher = Batcher::start("m", engines.collect(), policy, capacity, &metrics).unwrap();
     Setup { batcher: Arc::new(batcher), gate, batches }
 }
 
@@ -88,6 +94,19 @@ async fn what_waits_together_runs_together() {
     let [one, two] = others;
     assert_eq!(one.await.unwrap().unwrap(), [2.0]);
     assert_eq!(two.await.unwrap().unwrap(), [3.0, 4.0]);
+}
+
+#[tokio::test]
+async fn two_engines_run_two_batches_at_once_and_share_the_queue() {
+    let mut setup = start_engines(2, 1);
+    let (first, second) = (setup.occupy().await, setup.occupy().await);
+    let waiting = setup.send(&[1.0]);
+    reach_the_queue().await;
+    assert!(matches!(setup.send(&[2.0]).await.unwrap(), Err(BatchError::Full)));
+    (0..3).for_each(|_| setup.gate.send(()).unwrap());
+    for (request, value) in [(first, 1.0), (second, 1.0), (waiting, 2.0)] {
+        assert_eq!(request.await.unwrap().unwrap(), [value]);
+    }
 }
 
 #[tokio::test]
