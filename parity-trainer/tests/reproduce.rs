@@ -77,7 +77,7 @@ fn rows_are_run_once_and_listed_with_what_failed() {
         "| 50 | met |",
         "| stack-slots-k2-r1 | mlp:256,8 |",
         "| -100 | **missed** |",
-        "| not run |",
+        "\nNot run: no-model",
         "\nNotes: four quarters.\n",
     ];
     assert_has(&results, &wanted);

@@ -30,8 +30,8 @@ pub struct ModelPath {
     pub version: Option<String>,
 }
 
-/// What Triton's configuration extension says of a model that takes batches of up to `max_rows`:
-/// the fields that exist here, with its names.
+/// Configuration of a model that takes batches of up to `max_rows`, by Triton's extension: the
+/// fields that exist here, with its names.
 pub fn model_config(model: &ModelMetadata, max_rows: usize) -> Value {
     let tensors = |tensors: &[TensorMetadata]| {
         let described = |tensor: &TensorMetadata| {

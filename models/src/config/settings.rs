@@ -134,7 +134,8 @@ impl Settings {
             self, other:
             config, repository, model, listen, grpc_listen, health_listen, tls_certificate, tls_key,
             tls_client_ca, tls_client_crl, threads, count, warm_up, max_batch_size,
-            max_batch_delay_us, queue_capacity, max_body_bytes, body_timeout_ms, request_timeout_ms, max_connections,
+            max_batch_delay_us, queue_capacity, max_body_bytes, body_timeout_ms, request_timeout_ms,
+            max_connections,
             header_read_timeout_ms, write_timeout_ms, max_header_bytes, drain_grace_ms, log_format,
             onnxruntime, provider, environment, fault_profile, fault_instance, fault_epoch_unix_ms
         )

@@ -95,7 +95,6 @@ impl Row<'_> {
     fn verdict(&self) -> String {
         let seeds = self.runs.len();
         match (self.bound, self.loss()) {
-            _ if seeds == 0 => "not run".to_owned(),
             (Some(bound), Some(loss)) if loss > bound + ROUNDING => "**missed**".to_owned(),
             (Some(_), Some(_)) if seeds < self.seeds.max(JUDGED_SEEDS) => {
                 format!("not judged: {seeds} of {} seeds", self.seeds.max(JUDGED_SEEDS))
@@ -107,6 +106,11 @@ impl Row<'_> {
 
     fn loss(&self) -> Option<f64> {
         mean(self.runs.iter().map(|run| Some(100.0 * run.loss()?.value)))
+    }
+
+    fn with_bound(&self) -> String {
+        let bound = self.bound.map_or_else(String::new, |bound| format!(" (at most {bound})"));
+        format!("{}{bound}", self.name)
     }
 
     fn cells(&self) -> String {
@@ -162,7 +166,11 @@ pub(super) fn markdown(rows: &[Row<'_>], notes: &str) -> String {
         text += &format!("\n- **{}** is not complete: {why}.", row.name);
     }
     text += TABLE;
-    text.extend(rows.iter().map(Row::cells));
+    let (run, not_run): (Vec<_>, Vec<_>) = rows.iter().partition(|row| !row.runs.is_empty());
+    text.extend(run.into_iter().map(Row::cells));
+    if !not_run.is_empty() {
+        text += &format!("\nNot run: {}.\n", join(not_run.into_iter().map(Row::with_bound)));
+    }
     text += "\n`parity-trainer reproduce --only ROW` makes a row again; in `--out`, \
         `reports/ROW-seed1` has its commands and all its figures.\n";
     if !notes.is_empty() {
@@ -228,6 +236,6 @@ mod tests {
         assert!(one(1.0).contains("**missed**"));
         let none = row(Some(1.0), Vec::new());
         assert!(none.contains("- **digits-k2** is not complete: no data."), "{none}");
-        assert!(none.contains("| not run |"), "{none}");
+        assert!(none.contains("\nNot run: digits-k2 (at most 1).\n"), "{none}");
     }
 }
