@@ -11,8 +11,8 @@ use std::process::{Command, Output};
 use tempfile::TempDir;
 
 /// Tools that come from Debian's packages.
-const PACKAGED: &str =
-    "chromium curl docker-compose etcd ip openssl prometheus promtool systemd-analyze";
+const PACKAGED: &str = "chromium curl docker-compose dpkg-shlibdeps etcd ip openssl prometheus \
+    promtool systemd-analyze";
 const SUCCEEDS: &str = "exit 0";
 const FAILS: &str = "echo 'E: unable to locate package' >&2; exit 100";
 
@@ -28,7 +28,7 @@ impl Machine {
         for tool in ["dirname", "id", "sed"] {
             symlink(real(tool), machine.folder.path().join(tool)).unwrap();
         }
-        for tool in PACKAGED.split(' ').chain(["cargo-deny", "python3"]) {
+        for tool in PACKAGED.split(' ').chain(["cargo-deb", "cargo-deny", "python3"]) {
             machine.install(tool, SUCCEEDS);
         }
         machine.install("apt-get", FAILS);

@@ -62,6 +62,9 @@ pub(crate) struct Args {
 /// Time from one look at the processes to the next.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
+/// Time from a failed start of an instance to the next.
+const RESTART_PAUSE: Duration = Duration::from_secs(5);
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -96,16 +99,21 @@ impl<'a> Up<'a> {
             made.with_context(|| format!("cannot make the folder {}", folder.display()))
         };
         make(&args.dir.join("logs"))?;
+        let runtime = OnnxRuntime::load(None)?;
         let (root, name, is_single) = match args.model.is_dir() {
             true => {
                 let folder = std::fs::canonicalize(&args.model)?;
                 let (root, name) = (folder.parent(), folder.file_name());
                 let root = root.context("--model /: give REPOSITORY/NAME")?.to_owned();
-                (root, name.unwrap_or_default().to_string_lossy().into_owned(), false)
+                let name = name.unwrap_or_default().to_string_lossy().into_owned();
+                let entry = ModelRepository::open(&root)?.load(&name)?;
+                let file = entry.model_file(entry.latest())?;
+                // One that cannot be described is for the instances to judge.
+                let found = describe(&runtime, &file, &name, &args.shape);
+                (root, name, found.is_ok_and(|found| found.is_single))
             }
             false => {
                 let (root, name) = (args.dir.join("models"), crate::place_of(&args.model).1);
-                let runtime = OnnxRuntime::load(None)?;
                 let found = describe(&runtime, &args.model, &name, &args.shape)?;
                 if import(&root, &args.model, &found.model)? {
                     // Trained for another one: it would reconstruct that one's predictions.
@@ -161,7 +169,10 @@ impl<'a> Up<'a> {
                 let Some(status) = server.ended() else { continue };
                 ensure!(index > 0, "the frontend ended ({status}); see {}", logs.display());
                 println!("{} ended ({status}); starting it again", server.name);
-                server.restart().await?;
+                if let Err(error) = server.restart().await {
+                    println!("{error:#}; trying again");
+                    sleep(RESTART_PAUSE).await;
+                }
             }
             let Some(trainer) = &mut self.trainer else { continue };
             let Some(status) = trainer.try_wait()? else { continue };
