@@ -35,7 +35,7 @@ struct Arguments {
     /// With --check: ask every instance once whether it is ready and fits its model
     #[arg(long, requires = "check")]
     online: bool,
-    /// Print every setting in force with the line that it is from, and exit.
+    /// Print every setting in force with the line that it is from, and exit
     #[arg(long, conflicts_with = "check")]
     print_config: bool,
     /// Threads that serve requests. One answers soonest, as no request changes threads, and is good

@@ -236,6 +236,13 @@ pub(super) struct Parity {
     pub(super) max_queue: Option<usize>,
 }
 
+impl Models {
+    /// The decoding that is given, or the encoder's usual one.
+    pub(super) fn decoding(&self) -> Option<Decoding> {
+        self.decoding.or(self.encoder.map(EncoderKind::usual_decoding))
+    }
+}
+
 fn fields_of_models(kind: &str) -> &'static str {
     match kind {
         "approximate_backup" => "model version instances tls slots_per_instance max_queue",
@@ -248,8 +255,7 @@ impl Serialize for Strategy {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let table = Table::try_from(&self.settings).and_then(|mut table| {
             table.extend(Table::try_from(&self.models)?);
-            let usual = self.models.encoder.map(EncoderKind::usual_decoding);
-            if let Some(decoding) = self.models.decoding.or(usual) {
+            if let Some(decoding) = self.models.decoding() {
                 table.insert("decoding".to_owned(), Value::try_from(decoding)?);
             }
             Ok(table)

@@ -15,6 +15,7 @@ mod scaling;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use parapet_config::repository::name_of;
 use parapet_decoder::{Agreement, OutputSpec};
 use sha2::{Digest, Sha256};
 
@@ -152,7 +153,10 @@ pub fn open(
     let network = entry.as_ref().and_then(entry::network_of);
     let kind = entry.as_ref().and_then(|entry| entry.output);
     Ok(Deployed {
-        name: entry.map_or_else(|| file_name(&file), |entry| entry.name.clone()),
+        name: match entry {
+            Some(entry) => entry.name.clone(),
+            None => name_of(&file).unwrap_or_else(|| "deployed".to_owned()),
+        },
         sha256: format!("{:x}", hash.finalize()),
         file,
         network,
@@ -162,28 +166,6 @@ pub fn open(
         kind: options.kind.or(kind),
         model: Rc::new(model),
     })
-}
-
-/// The file's name without its end; the model's folder for `NAME/1/model.onnx`. What cannot be in a
-/// model's name becomes `-`.
-fn file_name(file: &Path) -> String {
-    let stem = |path: &Path| {
-        let stem = path.file_stem().unwrap_or_default();
-        stem.to_string_lossy().into_owned()
-    };
-    let mut name = stem(file);
-    if let Some(version) = file.parent()
-        && name == "model"
-        && stem(version).parse::<u64>().is_ok()
-    {
-        name = version.parent().map(stem).unwrap_or_default();
-    }
-    let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
-    let name = name.replace(|letter| !is_allowed(letter), "-");
-    match name.trim_start_matches(['-', '_', '.']) {
-        "" => "deployed".to_owned(),
-        name => name.to_owned(),
-    }
 }
 
 /// Runs a few samples, which shows what a graph does not say: a batch that is fixed inside, outputs
@@ -225,23 +207,4 @@ fn fixed_batch(path: &Path, batch: i64) -> TrainError {
 pub fn wrong_shape(path: &Path, model: &str, data: &[usize]) -> TrainError {
     let problem = format!("the model takes samples of shape {model}, the data's have {data:?}");
     TrainError::input(path, problem + "; give it data of its shape")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_model_is_named_after_its_file_or_folder() {
-        let cases = [
-            ("/tmp/digits.v2.onnx", "digits.v2"),
-            ("models/fashion/3/model.onnx", "fashion"),
-            ("model.onnx", "model"),
-            ("a b.pt", "a-b"),
-            ("..onnx", "deployed"),
-        ];
-        for (file, name) in cases {
-            assert_eq!(file_name(Path::new(file)), name);
-        }
-    }
 }

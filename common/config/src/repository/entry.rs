@@ -161,6 +161,27 @@ impl ModelEntry {
     }
 }
 
+/// Name for the model in `file`: its entry's for `NAME/VERSION/model.onnx`, else the file's without
+/// its end. What cannot be in a name becomes `-`; `None` if nothing is left.
+pub fn name_of(file: &Path) -> Option<String> {
+    let stem = |path: &Path| Some(path.file_stem()?.to_string_lossy().into_owned());
+    let named = entry_folder(file).map_or_else(
+        || stem(file),
+        |folder| Some(folder.file_name()?.to_string_lossy().into_owned()),
+    );
+    let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    let name = named?.replace(|letter| !is_allowed(letter), "-");
+    let name = name.trim_start_matches(['-', '_', '.']);
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// Folder of the entry that `file` belongs to, as `NAME/VERSION/model.onnx`; `None` for others.
+pub fn entry_folder(file: &Path) -> Option<&Path> {
+    let version = file.parent()?;
+    let is_version = version.file_name()?.to_str()?.parse::<u64>().is_ok();
+    (is_version && file.file_stem()? == "model").then(|| version.parent())?
+}
+
 fn versions(folder: &Path, platform: &Platform) -> Result<Vec<u64>, FileError> {
     let mut versions = Vec::new();
     let unreadable = || FileError::io("read", folder);
@@ -196,5 +217,25 @@ fn listing(items: &[impl ToString]) -> String {
     match items.as_slice() {
         [] => "none".to_owned(),
         items => items.join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_named_after_its_entry_or_its_file() {
+        for (file, folder, name) in [
+            ("/models/fashion/3/model.onnx", Some("/models/fashion"), Some("fashion")),
+            ("/models/fashion/3/other.onnx", None, Some("other")),
+            ("/tmp/digits.v2.onnx", None, Some("digits.v2")),
+            ("model.onnx", None, Some("model")),
+            ("a b.pt", None, Some("a-b")),
+            ("..onnx", None, None),
+        ] {
+            let found = (entry_folder(Path::new(file)), name_of(Path::new(file)));
+            assert_eq!(found, (folder.map(Path::new), name.map(str::to_owned)), "{file}");
+        }
     }
 }

@@ -29,7 +29,7 @@ mod entry;
 mod model_toml;
 
 pub use batch::{check_outputs, take_inputs};
-pub use entry::{ModelEntry, ModelRepository};
+pub use entry::{ModelEntry, ModelRepository, entry_folder, name_of};
 pub use model_toml::{CodeMetadata, ModelToml, Platform, TensorSpec, check_name};
 pub use parapet_decoder::{Calibration, OutputKind, OutputSpec, Score};
 pub use parapet_encoder::{CodeSpec, EncoderKind, OutputTransform};

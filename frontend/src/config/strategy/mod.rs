@@ -6,7 +6,6 @@ mod coded;
 use std::sync::Arc;
 
 use parapet_config::repository::{ModelEntry, ModelRepository};
-use parapet_encoder::EncoderKind;
 use parapet_frontend_core::{DeployedInstances, PoolId, StrategyConfig};
 use parapet_net::tls::ClientSettings;
 
@@ -112,8 +111,7 @@ fn check_strategy(
 ) -> Result<StrategyConfig, ConfigError> {
     let mut strategy = settings.clone();
     if let StrategyConfig::Coded(config) | StrategyConfig::CodedHedged(config) = &mut strategy {
-        let usual = models.encoder.map(EncoderKind::usual_decoding);
-        config.decoding = models.decoding.or(usual).unwrap_or_default();
+        config.decoding = models.decoding().unwrap_or_default();
     }
     strategy.check(deployed).map_err(|mistake| at.setting(mistake))?;
     Ok(strategy)

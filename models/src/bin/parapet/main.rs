@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, ensure};
 use clap::{Parser, Subcommand};
-use parapet_config::repository::ModelToml;
+use parapet_config::repository::{ModelToml, entry_folder, name_of};
 use parapet_models::describe::{GivenShape, describe, import};
 use parapet_models::engine::OnnxRuntime;
 
@@ -102,7 +102,7 @@ fn run(command: Action) -> anyhow::Result<()> {
 }
 
 fn describe_file(args: &DescribeArgs) -> anyhow::Result<()> {
-    let (folder, default) = place_of(&args.file);
+    let (default, folder) = place_of(&args.file);
     let name = args.name.clone().unwrap_or(default);
     let found = describe(&OnnxRuntime::load(None)?, &args.file, &name, &args.shape)?;
     let folder = match &args.out {
@@ -123,40 +123,9 @@ fn describe_file(args: &DescribeArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Folder for the description of a model in `file`, and the model's name: those of the entry for
-/// `NAME/VERSION/model.onnx`, else the file's own.
-fn place_of(file: &Path) -> (PathBuf, String) {
+/// Name of a model in `file`, and the folder for its description.
+fn place_of(file: &Path) -> (String, PathBuf) {
     let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
-    let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let folder = absolute.parent().unwrap_or(Path::new("/"));
-    let is_version = stem(&absolute) == "model" && stem(folder).parse::<u64>().is_ok();
-    let (folder, name) = match folder.parent().filter(|_| is_version) {
-        Some(entry) => {
-            (entry, entry.file_name().unwrap_or_default().to_string_lossy().into_owned())
-        }
-        None => (folder, stem(&absolute)),
-    };
-    // What cannot be in a model's name becomes `-`.
-    let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
-    let name = name.replace(|letter| !is_allowed(letter), "-");
-    let name = name.trim_start_matches(['-', '_', '.']);
-    (folder.to_owned(), if name.is_empty() { "model".to_owned() } else { name.to_owned() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_model_is_named_after_its_entry_or_its_file() {
-        for (file, folder, name) in [
-            ("/models/fashion/3/model.onnx", "/models/fashion", "fashion"),
-            ("/tmp/digits.v2.onnx", "/tmp", "digits.v2"),
-            ("/tmp/my net.onnx", "/tmp", "my-net"),
-            ("/tmp/_.onnx", "/tmp", "model"),
-        ] {
-            let (folder, name) = (PathBuf::from(folder), name.to_owned());
-            assert_eq!(place_of(Path::new(file)), (folder, name));
-        }
-    }
+    let folder = entry_folder(&absolute).or(absolute.parent()).unwrap_or(Path::new("/"));
+    (name_of(&absolute).unwrap_or_else(|| "model".to_owned()), folder.to_owned())
 }

@@ -113,7 +113,7 @@ impl<'a> Up<'a> {
                 (root, name, found.is_ok_and(|found| found.is_single))
             }
             false => {
-                let (root, name) = (args.dir.join("models"), crate::place_of(&args.model).1);
+                let (root, name) = (args.dir.join("models"), crate::place_of(&args.model).0);
                 let found = describe(&runtime, &args.model, &name, &args.shape)?;
                 if import(&root, &args.model, &found.model)? {
                     // Trained for another one: it would reconstruct that one's predictions.
