@@ -14,7 +14,7 @@ use crate::{
     ArrayId, Clock, Consistency, KeyRange, Keys, Message, NodeId, PullReply, Refusal, Routing,
     Shared, Values, WorkerId,
 };
-use progress::{Counted, Index, Part, State};
+use progress::{Counted, Index, Part, Served, State};
 use routes::SendWindow;
 
 /// A task, for those that wait for it.
@@ -89,6 +89,9 @@ pub struct Pulled {
     pub own: Clock,
     /// `keys x width` parameters.
     pub values: Shared<f32>,
+    /// What was served since the pull before: by each server, how many rows, in which time. The
+    /// time that servers held the requests does not count.
+    pub served: Vec<(NodeId, u64, Duration)>,
 }
 
 /// End of a task: the rows of a pull, nothing for a push that is safe, or why a server refuses it
@@ -137,6 +140,7 @@ pub enum ClientAction {
 #[derive(Debug)]
 struct Running {
     task: Task,
+    submitted: Duration,
     parts: Vec<Part>,
     counted: Counted,
 }
@@ -159,6 +163,7 @@ pub struct Client {
     /// Rows that servers sent of their own accord: one reply for each shard that is read.
     fresh: BTreeMap<(ArrayId, KeyRange), PullReply>,
     send_window: SendWindow,
+    served: Served,
     next_handle: u64,
     next_request: u64,
     answered: Duration,
@@ -207,8 +212,8 @@ impl Client {
         }
         let handle = Handle(self.next_handle);
         self.next_handle += 1;
-        let running =
-            Running { parts: self.cut(task.array, task.range), task, counted: Counted::default() };
+        let (parts, counted) = (self.cut(task.array, task.range), Counted::default());
+        let running = Running { parts, task, submitted: now, counted };
         self.tasks.insert(handle, running);
         self.note(handle);
         self.now = now;

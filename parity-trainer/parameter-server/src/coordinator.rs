@@ -21,9 +21,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::load::plan;
 use crate::{
-    ArrayId, ChainChange, Epoch, Key, KeyRange, NodeId, Peer, Placement, Route, Routing,
-    RoutingError, ShardRef, Step, WorkerId, next_step,
+    ArrayId, ChainChange, Epoch, Key, KeyRange, LoadPlan, NodeId, Peer, Placement, Route, Routing,
+    RoutingError, ServiceTime, ShardRef, Step, WorkerId, next_step,
 };
 use liveness::Liveness;
 
@@ -55,6 +56,9 @@ pub struct ClusterState {
     pub lost: BTreeSet<(NodeId, ShardRef)>,
     /// The workers that the registry hears from.
     pub present_workers: BTreeSet<WorkerId>,
+    /// What workers have measured of servers.
+    pub services: BTreeMap<NodeId, ServiceTime>,
+    pub plan: LoadPlan,
 }
 
 /// Changes that the leader decides.
@@ -66,6 +70,7 @@ pub struct Change {
     pub hand_overs: Vec<HandOver>,
     /// Shards whose servers are all gone.
     pub unrecoverable: Vec<ShardRef>,
+    pub plan: LoadPlan,
 }
 
 /// Settings of a [`Coordinator`].
@@ -86,6 +91,8 @@ pub struct CoordinatorConfig {
     pub birth: Duration,
     /// Arrays are born when there are this many servers.
     pub min_servers: usize,
+    /// Time from one load plan to the next, at least; `None` to leave shards where the ring says.
+    pub replan: Option<Duration>,
 }
 
 impl CoordinatorConfig {
@@ -100,6 +107,7 @@ impl CoordinatorConfig {
             hand_over: heartbeat.saturating_mul(300),
             birth: heartbeat.saturating_mul(10),
             min_servers: 1,
+            replan: Some(Duration::from_secs(5)),
         }
     }
 }
@@ -122,8 +130,13 @@ pub struct Coordinator {
     given_up: BTreeMap<(ArrayId, KeyRange, NodeId), u32>,
     /// When shards that are still at their first epoch were first seen.
     born: BTreeMap<(ArrayId, Key), Duration>,
+    /// When shards last moved for load, or this leader began.
+    planned: Option<Duration>,
     decided: Duration,
 }
+
+/// Part of the slowest server's time that a load plan must save.
+const GAIN: f64 = 0.05;
 
 fn track<K: Ord>(since: &mut BTreeMap<K, Duration>, now: Duration, current: BTreeSet<K>) {
     since.retain(|key, _| current.contains(key));
@@ -141,7 +154,8 @@ impl Coordinator {
     pub fn next_timer(&self) -> Option<Duration> {
         let ends = |(hand_over, &since)| since + self.patience(hand_over);
         let births = self.born.values().map(|&since| since + self.config.birth);
-        let timers = self.liveness.timers().chain(births);
+        let replan = self.config.replan.and_then(|replan| Some(self.planned? + replan));
+        let timers = self.liveness.timers().chain(births).chain(replan);
         let timers = timers.chain(self.since.iter().map(ends));
         timers.filter(|&timer| timer > self.decided).min()
     }
@@ -151,8 +165,13 @@ impl Coordinator {
         self.decided = now;
         let live = self.liveness.servers(now, cluster);
         self.remember(now, cluster);
-        let wanted = self.wanted(cluster, &live);
-
+        let (wanted, plan) = match self.wanted(cluster, &live) {
+            Some(wanted) => {
+                let plan = self.replan(cluster, &live, &wanted);
+                (Some(wanted), plan)
+            }
+            None => (None, None),
+        };
         let mut draft = Draft::new(cluster, live);
         draft.drop_arrays();
         draft.take_out_empty();
@@ -171,7 +190,12 @@ impl Coordinator {
         }
         let (routing, mut hand_overs) = (draft.routing, draft.hand_overs);
         hand_overs.retain(|hand_over| routing.exact(hand_over.at).is_ok());
-        Change { routing, hand_overs, unrecoverable: draft.unrecoverable.into_iter().collect() }
+        let unrecoverable = draft.unrecoverable.into_iter().collect();
+        let mut plan = plan.unwrap_or_else(|| cluster.plan.clone());
+        let is_there =
+            |array: &ArrayId| cluster.arrays.get(array).is_some_and(|&(_, shards)| shards > 0);
+        plan.chains.retain(|(array, ..)| is_there(array));
+        Change { routing, hand_overs, unrecoverable, plan }
     }
 
     /// The table as it should be in the end; `None` while there are no or too few servers.
@@ -185,7 +209,56 @@ impl Coordinator {
         let ranges = cluster.arrays.iter().flat_map(|(&array, &(keys, shards))| {
             keys.cut(shards).map(move |range| (array, range))
         });
-        self.config.placement.ring(&servers).routing(0, ranges).ok()
+        let ring = self.config.placement.ring(&servers).routing(0, ranges).ok()?;
+        let chosen = cluster.plan.chains.iter().filter(|(.., chain)| {
+            let holds = |node| servers.get(node).is_some_and(|&weight| weight > 0);
+            chain.len() == self.config.placement.replicas.clamp(1, named) && chain.iter().all(holds)
+        });
+        let chosen: BTreeMap<_, _> =
+            chosen.map(|(array, range, chain)| ((*array, *range), chain)).collect();
+        let mut routes = ring.routes().to_vec();
+        for route in &mut routes {
+            if let Some(&chain) = chosen.get(&(route.array, route.range)) {
+                route.chain.clone_from(chain);
+            }
+        }
+        Routing::new(0, routes).ok()
+    }
+
+    /// The plan of a cluster that stands still, if another one is worth its moves.
+    fn replan(
+        &mut self,
+        cluster: &ClusterState,
+        live: &BTreeSet<NodeId>,
+        wanted: &Routing,
+    ) -> Option<LoadPlan> {
+        let (now, replan) = (self.decided, self.config.replan?);
+        let routes = cluster.routing.routes();
+        let mut steps = routes.iter().map(|route| next_step(route, wanted, live));
+        let stands_still = cluster.hand_overs.is_empty() && steps.all(|step| step.is_none());
+        let mut known = Vec::from_iter(cluster.services.values().copied());
+        known.sort_unstable_by_key(|time| time.row_ns);
+        // One that is not known is as good as most: it is tried, and found out.
+        let usual = *known.get(known.len() / 2)?;
+        let is_due = now >= *self.planned.get_or_insert(now) + replan;
+        if !is_due || !stands_still {
+            return None;
+        }
+        let servers = self.liveness.weights(live, cluster).into_iter();
+        let servers = servers.filter(|&(_, weight)| weight > 0);
+        let time = |node| cluster.services.get(&node).copied().unwrap_or(usual);
+        let servers = servers.map(|(node, _)| (node, time(node))).collect();
+        let shards = routes.iter().map(|route| (route.range.len(), route.chain.clone()));
+        let shards: Vec<_> = shards.collect();
+        let plan = plan(&shards, &servers, GAIN)?;
+        self.planned = Some(now);
+        let micros = |seconds: f64| (seconds * 1e6) as u64;
+        let moves = shards.iter().zip(&plan.chains).filter(|((_, old), new)| old != *new);
+        let moved = moves.count();
+        let chains = routes.iter().zip(plan.chains);
+        let chains = chains.map(|(route, chain)| (route.array, route.range, chain)).collect();
+        let (before_us, after_us) = (micros(plan.before), micros(plan.after));
+        Some(LoadPlan { chains, moved, before_us, after_us })
     }
 
     fn remember(&mut self, now: Duration, cluster: &ClusterState) {

@@ -26,6 +26,7 @@ mod consistency;
 mod coordinator;
 mod filter;
 mod ids;
+mod load;
 mod message;
 pub mod optimiser;
 mod placement;
@@ -50,6 +51,7 @@ pub use filter::{
     PackedKeys, PackedValues, Precision, PushFilter, Traffic, UnpackError,
 };
 pub use ids::{ArrayId, Clock, Epoch, Key, NodeId, Peer, RequestId, Seq, TransferId, WorkerId};
+pub use load::{LoadPlan, Plan, ServiceModel, ServiceTime, medians, plan};
 pub use message::{
     Answer, Members, Message, Operation, Pull, PullReply, Push, Refusal, Replicate, Request, Rows,
     ShardRef, Snapshot, SnapshotEnd, Update,

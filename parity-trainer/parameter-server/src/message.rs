@@ -76,6 +76,8 @@ pub struct PullReply {
     pub clock: Clock,
     /// The receiver's own updates up to this clock are contained.
     pub own: Clock,
+    /// Microseconds from the pull's arrival to this.
+    pub held_us: u32,
     pub keys: Keys,
     /// `keys x width` parameters.
     pub values: Values,
@@ -253,6 +255,8 @@ impl Refusal {
 pub struct Answer {
     pub at: ShardRef,
     pub request: Request,
+    /// Microseconds from a push's arrival to this.
+    pub held_us: u32,
     pub refusal: Option<Refusal>,
 }
 

@@ -145,8 +145,13 @@ impl Context {
     }
 
     fn answer(&mut self, to: Peer, at: ShardRef, request: Request, refusal: Option<Refusal>) {
-        let answer = Answer { at, request, refusal };
+        let answer = Answer { at, request, held_us: 0, refusal };
         self.send(to, Message::Answer(answer));
+    }
+
+    /// Microseconds since something was received.
+    fn held_us(&self, received: Duration) -> u32 {
+        u32::try_from(self.now.saturating_sub(received).as_micros()).unwrap_or(u32::MAX)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use parapet_cluster::node::Transport::{self, Sockets, Tcp};
 use parapet_cluster::node::transport::{Connection, Local, Reason, TransportError};
-use parapet_cluster::node::wire::{Frame, HEADER_LEN, HELLO_LEN, Hello, WireError};
+use parapet_cluster::node::wire::{Frame, HEADER_LEN, HELLO_LEN, Hello, VERSION, WireError};
 use parapet_parameter_server::{NodeId, Peer, Pool, Values, WorkerId};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -230,10 +230,10 @@ async fn bad_frames_end_a_connection_with_a_reason() {
 
 #[tokio::test]
 async fn another_protocol_or_version_is_named() {
-    let version = [&worker().hello.encode()[..8], &[7, 0]].concat();
+    let version = [&worker().hello.encode()[..8], &(VERSION + 1).to_le_bytes()].concat();
     for (first, expected) in [
         (b"GET / HTTP/1.1\r\n".to_vec(), WireError::NotOurs),
-        (version, WireError::Version { found: 7 }),
+        (version, WireError::Version { found: VERSION + 1 }),
     ] {
         let mut listener = Tcp.listen(ANY, server()).await.unwrap();
         let mut raw = TcpStream::connect(listener.address()).await.unwrap();

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::{Client, ClientAction, Handle, Pulled, Running, TaskOutcome};
 use crate::{
-    Answer, ArrayId, Clock, Epoch, KeyRange, PullReply, Refusal, Request, RequestId, ShardRef,
-    Shared, Values,
+    Answer, ArrayId, Clock, Epoch, KeyRange, NodeId, PullReply, Refusal, Request, RequestId,
+    ShardRef, Shared, Values,
 };
 
 /// Times `resend` that a part is waited for while answers to others come: what is large and slow
@@ -29,16 +29,38 @@ pub(super) struct Part {
     /// Under which it was sent last.
     pub(super) epoch: Option<Epoch>,
     pub(super) request: Option<RequestId>,
+    /// The server that it was sent to; not one that it was sent to after a refusal, or after the
+    /// table has changed, since its time is not that server's.
+    pub(super) to: Option<NodeId>,
+    pub(super) is_delayed: bool,
     pub(super) state: State,
 }
 
 impl Part {
     pub(super) const fn new(range: KeyRange) -> Self {
-        Self { range, epoch: None, request: None, state: State::Ready }
+        Self { range, epoch: None, request: None, to: None, is_delayed: false, state: State::Ready }
     }
 
     pub(super) const fn is_done(&self) -> bool {
         matches!(self.state, State::Done(_))
+    }
+
+    /// The answer has come, for which the server took so long. Counts the rest for the server.
+    fn end(
+        &mut self,
+        reply: Option<PullReply>,
+        held_us: u32,
+        after: Duration,
+        served: &mut Served,
+    ) {
+        if let Some(node) = self.to.filter(|_| !self.is_delayed) {
+            let took = after.saturating_sub(Duration::from_micros(held_us.into()));
+            let of = served.entry(node).or_default();
+            of.rows += self.range.len();
+            let longest = if reply.is_some() { &mut of.pull } else { &mut of.push };
+            *longest = took.max(*longest);
+        }
+        self.state = State::Done(reply);
     }
 
     pub(super) fn is_under_way(&self, epoch: Epoch) -> bool {
@@ -54,6 +76,17 @@ impl Part {
         }
     }
 }
+
+/// What each server has served since the last pull: rows, and the longest time of a part of
+/// pushes and pulls. Parts wait for one another on their way, so the longest is that of all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct ServedBy {
+    rows: u64,
+    push: Duration,
+    pull: Duration,
+}
+
+pub(super) type Served = BTreeMap<NodeId, ServedBy>;
 
 /// A task's place in the line: by clock, then age.
 pub(super) type Place = (Clock, Handle);
@@ -156,13 +189,13 @@ impl Client {
         match (request, answer.refusal) {
             (_, Some(reason)) => self.refused(at, request, reason),
             (Request::Push { worker, clock }, None) if worker == self.worker => {
-                self.pushed(at, clock);
+                self.pushed(at, clock, answer.held_us);
             }
             _ => {}
         }
     }
 
-    fn pushed(&mut self, at: ShardRef, clock: Clock) {
+    fn pushed(&mut self, at: ShardRef, clock: Clock, held_us: u32) {
         self.answered = self.now;
         let array = at.array;
         // Refused ones may have waited for this one; an answer may be older than a cut.
@@ -184,8 +217,13 @@ impl Client {
                 if !at.range.covers(part.range) {
                     continue;
                 }
-                if is_acknowledged {
-                    part.state = State::Done(None);
+                if is_acknowledged && !part.is_done() {
+                    part.end(
+                        None,
+                        held_us,
+                        self.now.saturating_sub(running.submitted),
+                        &mut self.served,
+                    );
                     changed = true;
                 } else if matches!(part.state, State::Delayed { .. }) {
                     part.state = State::Ready;
@@ -215,7 +253,13 @@ impl Client {
             && let Some(running) = self.tasks.get_mut(&handle)
             && let Some(part) = running.parts.iter_mut().find(is_it)
         {
-            part.state = State::Done(Some(reply));
+            let held_us = reply.held_us;
+            part.end(
+                Some(reply),
+                held_us,
+                self.now.saturating_sub(running.submitted),
+                &mut self.served,
+            );
             self.note(handle);
             self.finish(handle);
         }
@@ -248,6 +292,7 @@ impl Client {
                     Request::Replicate { .. } | Request::Snapshot { .. } => false,
                 };
                 if is_it && part.range == at.range && part.is_under_way(at.epoch) {
+                    part.is_delayed = true;
                     part.state = State::Delayed { until };
                     changed.push(handle);
                 }
@@ -274,7 +319,11 @@ impl Client {
         if let Some(running) = self.tasks.get(&handle)
             && running.parts.iter().all(Part::is_done)
         {
-            let rows = running.is_pull().then(|| pulled(running));
+            let rows = running.is_pull().then(|| {
+                let served = std::mem::take(&mut self.served).into_iter();
+                let served = served.map(|(node, by)| (node, by.rows, by.push + by.pull));
+                Pulled { served: served.collect(), ..pulled(running) }
+            });
             self.end(handle, Ok(rows));
         }
     }
@@ -304,5 +353,6 @@ fn pulled(running: &Running) -> Pulled {
         newest: clocks.max().unwrap_or_default(),
         own: own.min().unwrap_or_default(),
         values,
+        served: Vec::new(),
     }
 }

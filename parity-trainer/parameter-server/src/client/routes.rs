@@ -49,7 +49,9 @@ impl Client {
                 if part.is_done() || (current.is_some() && current == part.epoch) {
                     running.parts.push(part);
                 } else {
-                    running.parts.extend(self.cut(array, part.range));
+                    let mut parts = self.cut(array, part.range);
+                    parts.iter_mut().for_each(|part| part.is_delayed = true);
+                    running.parts.append(&mut parts);
                 }
             }
             for part in running.parts.iter().filter(|part| part.epoch.is_some()) {
@@ -151,6 +153,7 @@ impl Client {
         };
         if let Some(part) = running.parts.get_mut(place) {
             part.epoch = Some(epoch);
+            part.to = Some(to);
             part.request = request;
             part.state = State::Sent { at: self.now };
         }

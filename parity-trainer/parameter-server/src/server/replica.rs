@@ -9,9 +9,9 @@ use super::transfer::Outgoing;
 use super::{Action, Context, ServerConfig, ShardView};
 use crate::push_aggregator::set_members;
 use crate::{
-    Clock, Consistency, Epoch, KeyRange, Keys, Message, NodeId, Operation, Peer, Pull, Push,
-    PushAggregator, RangedClocks, Refusal, Replicate, Request, Route, Seq, ShardRef, Store, Update,
-    WorkerId,
+    Answer, Clock, Consistency, Epoch, KeyRange, Keys, Message, NodeId, Operation, Peer, Pull,
+    Push, PushAggregator, RangedClocks, Refusal, Replicate, Request, Route, Seq, ShardRef, Store,
+    Update, WorkerId,
 };
 
 /// Log entries in one resend: enough to fill a gap, few enough not to drown a slow successor.
@@ -71,10 +71,10 @@ pub(super) struct Replica {
     pub(super) log: Log,
     /// At the head.
     pub(super) aggregator: PushAggregator,
-    /// At the head: pushes whose acknowledgement waits for the chain.
-    pub(super) unacknowledged: BTreeSet<(WorkerId, Clock, KeyRange)>,
-    /// At the tail: pulls that wait for updates.
-    pub(super) waiting: Vec<(Peer, Pull)>,
+    /// At the head: pushes whose acknowledgement waits for the chain, and when they came.
+    pub(super) unacknowledged: BTreeMap<(WorkerId, Clock, KeyRange), Duration>,
+    /// At the tail: pulls that wait for updates, and when they came.
+    pub(super) waiting: Vec<(Peer, Pull, Duration)>,
     /// At the tail: readers that are sent fresh rows, and their keys.
     pub(super) readers: BTreeMap<(WorkerId, KeyRange), Keys>,
     /// At the tail: the copy to a server that joins.
@@ -111,7 +111,7 @@ impl Replica {
             applied,
             acked: applied,
             log: Log::default(),
-            unacknowledged: BTreeSet::new(),
+            unacknowledged: BTreeMap::new(),
             waiting: Vec::new(),
             readers: BTreeMap::new(),
             outgoing: None,
@@ -186,11 +186,11 @@ impl Replica {
         }
         ensure(!self.stands_still(), Refusal::Stopped)?;
         // A resend of what is on its way needs no room.
-        let is_resend = self.unacknowledged.contains(&(worker, clock, at.range));
+        let is_resend = self.unacknowledged.contains_key(&(worker, clock, at.range));
         let has_room = is_resend || !self.is_full(worker, &context.config);
         ensure(has_room, Refusal::Busy)?;
         self.aggregator.take(&push)?;
-        self.unacknowledged.insert((worker, clock, at.range));
+        self.unacknowledged.entry((worker, clock, at.range)).or_insert(context.now);
         self.sequence_updates(context);
         Ok(())
     }
@@ -227,7 +227,7 @@ impl Replica {
     fn refuse(&mut self, update: &Update, reason: Refusal, context: &mut Context) {
         let (at, range, clocks) = (self.at(), update.range, &update.clocks);
         self.aggregator.take_back(clocks, range, &self.clocks);
-        self.unacknowledged.retain(|&(worker, clock, pushed)| {
+        self.unacknowledged.retain(|&(worker, clock, pushed), _| {
             let own = clocks.iter().find(|(other, _)| *other == worker);
             let own = own.filter(|_| pushed.intersect(range).is_some());
             let Some(&(_, expected)) = own else {
@@ -364,15 +364,22 @@ impl Replica {
     /// Acknowledges what the chain has by now, where there is `news`.
     fn acknowledge_pushes(&mut self, news: KeyRange, context: &mut Context) {
         let (committed, shard) = (&self.committed, self.route.at());
-        self.unacknowledged.retain(|&(worker, clock, range)| {
+        self.unacknowledged.retain(|&(worker, clock, range), received| {
             if range.intersect(news).is_none() {
                 return true;
             }
             let finished = committed.lowest_of(worker, range);
             let is_safe = finished.is_some_and(|finished| finished >= clock);
             if is_safe {
-                let request = Request::Push { worker, clock };
-                context.answer(Peer::Worker(worker), shard.part(range), request, None);
+                context.send(
+                    Peer::Worker(worker),
+                    Message::Answer(Answer {
+                        at: shard.part(range),
+                        request: Request::Push { worker, clock },
+                        held_us: context.held_us(*received),
+                        refusal: None,
+                    }),
+                );
             }
             finished.is_some() && !is_safe
         });

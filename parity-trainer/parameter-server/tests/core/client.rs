@@ -78,6 +78,7 @@ fn reply(at: ShardRef, request: Option<RequestId>, clock: u64, own: u64, row: f3
         request,
         clock: Clock(clock),
         own: Clock(own),
+        held_us: 0,
         keys: Keys::All,
         values: vec![row; rows].into(),
     })
@@ -125,6 +126,7 @@ fn pulled_parts_are_put_together_with_the_clocks_of_all() {
         newest: Clock(5),
         own: Clock(4),
         values: vec![1.0, 2.0, 2.0, 2.0].into(),
+        served: vec![(NodeId(0), 1, ms(1)), (NodeId(1), 3, ms(1))],
     };
     assert_eq!(ended, done(handle, Ok(Some(pulled))));
 }

@@ -380,3 +380,51 @@ proptest! {
         }
     }
 }
+
+/// Twenty shards on four servers, the first of which comes to take eight times as long.
+#[test]
+fn shard_leaves_a_slow_server_once_it_is_known_and_stays_away_under_a_new_leader() {
+    let placement = Placement { replicas: 1, ..Placement::default() };
+    let config = CoordinatorConfig { placement, replan: Some(ms(5_000)), ..config() };
+    let arrays = [(ARRAY, (KeyRange::new(0, 20), 20))].into();
+    let servers = (1..=4).map(|node| (NodeId(node), 1)).collect();
+    let mut cluster = ClusterState { servers, arrays, ..ClusterState::default() };
+    let mut leader = Coordinator::new(config);
+    cluster.routing = leader.decide(ms(0), &cluster).routing;
+    let held = |routing: &Routing, node| {
+        let routes = routing.routes().iter();
+        routes.filter(|route| route.chain == [NodeId(node)]).count()
+    };
+    assert!(held(&cluster.routing, 1) >= 3);
+    let time = |row_ns| ServiceTime { base_us: 0, row_ns };
+    cluster.services = (1..=4).map(|node| (NodeId(node), time(10_000))).collect();
+    let mut settle = |leader: &mut Coordinator, cluster: &mut ClusterState, from: u64| {
+        for now in from..from + 100 {
+            let change = leader.decide(ms(now), cluster);
+            cluster.proposals = change.hand_overs.iter().copied().collect();
+            (cluster.routing, cluster.plan) = (change.routing, change.plan);
+            cluster.hand_overs = change.hand_overs;
+        }
+    };
+    settle(&mut leader, &mut cluster, 1);
+    assert_eq!(cluster.plan, LoadPlan::default(), "nothing before the time is up");
+    cluster.services.insert(NodeId(1), time(80_000));
+    settle(&mut leader, &mut cluster, 5_001);
+    assert_eq!(held(&cluster.routing, 1), 0, "{:?}", cluster.routing);
+    let plan = cluster.plan.clone();
+    assert!(plan.moved > 0 && plan.before_us > 2 * plan.after_us, "{plan:?}");
+    // A new leader goes on with it, until the server is as fast as the others, or one joins.
+    let mut leader = Coordinator::new(config);
+    settle(&mut leader, &mut cluster, 20_000);
+    assert_eq!((held(&cluster.routing, 1), &cluster.plan), (0, &plan));
+    cluster.services.insert(NodeId(1), time(10_000));
+    settle(&mut leader, &mut cluster, 30_000);
+    assert_eq!(held(&cluster.routing, 1), 5);
+    cluster.servers.insert(NodeId(5), 1);
+    settle(&mut leader, &mut cluster, 40_000);
+    assert_eq!(held(&cluster.routing, 5), 4);
+    // One that leaves is emptied as ever.
+    cluster.servers.insert(NodeId(2), 0);
+    settle(&mut leader, &mut cluster, 50_000);
+    assert_eq!(held(&cluster.routing, 2), 0);
+}

@@ -19,6 +19,7 @@ fn reply(keys: Keys, values: Values) -> Message {
         request: None,
         clock: Clock(8),
         own: Clock(9),
+        held_us: 0,
         keys,
         values,
     })

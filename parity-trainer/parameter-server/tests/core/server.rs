@@ -141,6 +141,7 @@ fn fresh_rows_are_sent_to_readers_when_a_clock_is_finished() {
         request: None,
         clock: Clock(1),
         own: Clock(1),
+        held_us: 0,
         keys: list([1]),
         values: vec![4.0].into(),
     });

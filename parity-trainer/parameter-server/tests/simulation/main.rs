@@ -41,6 +41,7 @@ fn thousand_clusters_keep_every_invariant() {
         "overtaken",
         "given up",
         "new leader",
+        "load plan",
     ];
     for (event, least) in events.map(|event| (event, 300)).into_iter().chain([("leave", 100)]) {
         let count = sum.get(event).copied().unwrap_or(0);

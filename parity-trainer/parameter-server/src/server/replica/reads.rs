@@ -1,5 +1,7 @@
 //! Pulls, which the tail answers.
 
+use std::time::Duration;
+
 use super::{Replica, ensure};
 use crate::server::Context;
 use crate::{
@@ -30,15 +32,15 @@ impl Replica {
             self.readers.insert(reader, pull.keys.clone());
         }
         if self.may_answer(&pull) {
-            self.answer(from, &pull, context);
+            self.answer(from, &pull, context.now, context);
             return Ok(());
         }
-        let is_resend = |(peer, other): &(Peer, Pull)| {
+        let is_resend = |(peer, other, _): &(Peer, Pull, Duration)| {
             (*peer, other.request, other.at) == (from, pull.request, pull.at)
         };
         if !self.waiting.iter().any(is_resend) {
             ensure(self.waiting.len() < most, Refusal::Busy)?;
-            self.waiting.push((from, pull));
+            self.waiting.push((from, pull, context.now));
         }
         Ok(())
     }
@@ -46,11 +48,11 @@ impl Replica {
     /// Answers pulls that may be answered by now, where there is `news`.
     pub(super) fn answer_waiting(&mut self, news: KeyRange, context: &mut Context) {
         let mut waiting = std::mem::take(&mut self.waiting);
-        let is_ready = |(_, pull): &mut (Peer, Pull)| {
+        let is_ready = |(_, pull, _): &mut (Peer, Pull, Duration)| {
             pull.at.range.intersect(news).is_some() && self.may_answer(pull)
         };
-        for (from, pull) in waiting.extract_if(.., is_ready) {
-            self.answer(from, &pull, context);
+        for (from, pull, received) in waiting.extract_if(.., is_ready) {
+            self.answer(from, &pull, received, context);
         }
         self.waiting = waiting;
     }
@@ -62,23 +64,25 @@ impl Replica {
         range: KeyRange,
         keys: &Keys,
         pool: &mut Pool<f32>,
-    ) -> Message {
+    ) -> PullReply {
         let numbers = keys.len(range).saturating_mul(self.store.layout().width);
         let values = pool.filled(numbers, |values| self.store.read(range, keys, values));
-        Message::PullReply(PullReply {
+        PullReply {
             at: self.at().part(range),
             request,
             clock: self.clocks.finished(range).unwrap_or_default(),
             own: self.clocks.lowest_of(worker, range).unwrap_or_default(),
+            held_us: 0,
             keys: keys.clone(),
             values: Values::F32(values),
-        })
+        }
     }
 
-    fn answer(&self, from: Peer, pull: &Pull, context: &mut Context) {
+    fn answer(&self, from: Peer, pull: &Pull, received: Duration, context: &mut Context) {
         let (range, request) = (pull.at.range, Some(pull.request));
-        let reply = self.reply(pull.worker, request, range, &pull.keys, &mut context.pool);
-        context.send(from, reply);
+        let mut reply = self.reply(pull.worker, request, range, &pull.keys, &mut context.pool);
+        reply.held_us = context.held_us(received);
+        context.send(from, Message::PullReply(reply));
     }
 
     /// Eager SSP: the rows that each reader read last, as soon as a clock is finished.
@@ -87,7 +91,7 @@ impl Replica {
         readers.retain(|(worker, _), _| clocks.contains(*worker));
         for (&(worker, range), keys) in &self.readers {
             let reply = self.reply(worker, None, range, keys, &mut context.pool);
-            context.send(Peer::Worker(worker), reply);
+            context.send(Peer::Worker(worker), Message::PullReply(reply));
         }
     }
 }

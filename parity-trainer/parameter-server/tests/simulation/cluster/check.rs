@@ -88,6 +88,7 @@ impl Checker {
                     at,
                     request: Request::Push { worker, clock },
                     refusal: None,
+                    ..
                 }),
                 _,
             ) => {

@@ -32,6 +32,7 @@ impl Leading {
             hand_over: ms(30),
             birth: Duration::ZERO,
             min_servers: 1,
+            replan: Some(ms(20)),
         };
         let shards = rng.random_range(1..4);
         let cluster = ClusterState {
@@ -119,7 +120,9 @@ impl Simulation {
             // Otherwise the shard stands still for ever.
             assert!(cluster.servers.contains_key(&new.to), "{new:?} to none");
         }
-        let is_new = change.routing != cluster.routing || change.hand_overs != cluster.hand_overs;
+        let is_new = change.routing != cluster.routing
+            || change.hand_overs != cluster.hand_overs
+            || change.plan != cluster.plan;
         if is_new {
             leading.under_way += 1;
             let decision = (leading.revision, change);
@@ -157,6 +160,10 @@ impl Simulation {
             }
         }
         leading.cluster.hand_overs = change.hand_overs;
+        if leading.cluster.plan.chains != change.plan.chains {
+            events.push("load plan");
+        }
+        leading.cluster.plan = change.plan;
         leading.revision += 1;
         let is_current = |at: ShardRef| {
             let route = routing.route(at.array, at.range.start);
@@ -258,6 +265,10 @@ impl Simulation {
             7 if !is_leaving => {
                 let new = self.rng.random_range(1..4);
                 cluster.servers.entry(node).and_modify(|weight| *weight = new);
+            }
+            9 => {
+                let row_ns = 1 << self.rng.random_range(10..20);
+                cluster.services.insert(node, ServiceTime { base_us: 0, row_ns });
             }
             8 => {
                 leading.coordinator = Coordinator::new(leading.config);
