@@ -83,12 +83,11 @@ impl InferenceEngine for OnnxEngine {
             let value = results.get(&spec.name);
             let value = value.ok_or_else(|| wrong("missing".to_owned()))?;
             let output = tensor(spec, value).map_err(|error| wrong(one_line(&error)))?;
-            let (shape, sample) = (&output.shape, &spec.shape);
-            if shape.get(1..) != Some(sample) {
-                let problem = format!("shape {shape:?}, expected a batch of {sample:?}");
-                return Err(wrong(problem));
+            let (shape, expected) = (&output.shape, &spec.shape);
+            match shape.get(1..).is_some_and(|sample| expected.matches(sample)) {
+                true => Ok(output),
+                false => Err(wrong(format!("shape {shape:?}, expected a batch of {expected}"))),
             }
-            Ok(output)
         };
         self.outputs.iter().map(output).collect()
     }
@@ -267,11 +266,9 @@ fn check_tensor(
         return wrong_shape(mistake.to_owned());
     };
     let here = &spec.shape;
-    let fits =
-        |(&axis, &expected): (&i64, &usize)| axis < 0 || usize::try_from(axis) == Ok(expected);
-    if sample.len() != here.len() || !sample.iter().zip(here).all(fits) {
+    if !here.fits(sample) {
         return wrong_shape(format!(
-            "{here:?} here, {sample:?} after the batch axis in the graph; write the graph's, \
+            "{here} here, {sample:?} after the batch axis in the graph; write the graph's, \
              without the batch axis"
         ));
     }
@@ -296,8 +293,11 @@ mod tests {
 
     #[test]
     fn each_field_is_compared() {
-        let specs =
-            [TensorSpec { name: "x".to_owned(), datatype: Datatype::Fp32, shape: vec![1, 28, 28] }];
+        let specs = [TensorSpec {
+            name: "x".to_owned(),
+            datatype: Datatype::Fp32,
+            shape: vec![1, 28, 28].into(),
+        }];
         let (shape, name, datatype) = ("inputs[0].shape", "inputs[0].name", "inputs[0].datatype");
         let sound = || graph("x", Datatype::Fp32, &[-1, 1, 28, 28]);
         let two = [sound(), graph("mask", Datatype::Fp32, &[-1])].concat();
