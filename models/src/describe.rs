@@ -52,7 +52,7 @@ pub fn describe(
     name: &str,
     shapes: &[GivenShape],
 ) -> Result<Description, FileError> {
-    let mut session = open(runtime, file, Provider::Cpu, 1)?;
+    let mut session = open(runtime, file, Provider::Cpu, 1, true)?;
     let inputs: Vec<_> = session.inputs().iter().map(graph_tensor).collect();
     let mut outputs: Vec<_> = session.outputs().iter().map(graph_tensor).collect();
     let unknown = |given: &&GivenShape| inputs.iter().all(|input| input.name != given.input);

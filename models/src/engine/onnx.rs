@@ -32,7 +32,8 @@ impl OnnxEngine {
         threads: NonZeroUsize,
         max_rows: usize,
     ) -> Result<Self, FileError> {
-        let session = open(runtime, &entry.model_file(version)?, provider, threads.get())?;
+        let (file, is_free) = (entry.model_file(version)?, entry.free_tensor().is_some());
+        let session = open(runtime, &file, provider, threads.get(), is_free)?;
         let check = |side, specs, outlets: &[Outlet]| {
             let tensors: Vec<_> = outlets.iter().map(graph_tensor).collect();
             check_graph(side, specs, &tensors, max_rows)
@@ -48,17 +49,22 @@ impl OnnxEngine {
     }
 }
 
-/// Loads the graph in `file`; its operators will use `threads` threads.
+/// Loads the graph in `file`; its operators will use `threads` threads. `is_free`: samples may have
+/// any length.
 pub(crate) fn open(
     runtime: &OnnxRuntime,
     file: &Path,
     provider: Provider,
     threads: usize,
+    is_free: bool,
 ) -> Result<Session, FileError> {
     if !file.is_file() {
         return Err(FileError::new(file, "no such file; give the path of an ONNX model"));
     }
-    let session = provider.session(runtime, threads)?.commit_from_file(file);
+    // The runtime would keep a pattern for each shape that it has seen, and clients choose those.
+    let session = provider.session(runtime, threads)?.with_memory_pattern(!is_free);
+    let session = session.map_err(ort::Error::from);
+    let session = session.and_then(|mut session| session.commit_from_file(file));
     session.map_err(|error| {
         let (with, fix) = match provider {
             Provider::Cpu => (String::new(), ""),
