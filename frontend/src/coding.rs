@@ -145,8 +145,9 @@ impl Coder {
                 confidence = self.confidence(&judged.agreement, &out, answered);
             }
             let spec = &output.spec;
-            let mut shape = vec![out.len() / spec.sample_len().max(1)];
-            shape.extend(&spec.shape);
+            let sample = spec.shape.fixed().unwrap_or_default();
+            let rows = out.len() / sample.iter().product::<usize>().max(1);
+            let shape = [&[rows], sample.as_slice()].concat();
             tensors.push(Tensor::from_f32(spec.name.clone(), shape, &out)?);
         }
         Ok(Output { tensors, parameters: Parameters::new(), confidence })

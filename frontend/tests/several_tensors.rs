@@ -181,7 +181,10 @@ fn a_parity_model_that_does_not_fit_is_refused_by_name() {
             |_, code| code.inputs[0] = "lidar".to_owned(),
             &["code.inputs", "\"lidar\"", "deployed model's inputs"],
         ),
-        (|(inputs, _), _| inputs[0].shape = vec![4], &["\"d\"", "is [4], not [3]", "\"depth\""]),
+        (
+            |(inputs, _), _| inputs[0].shape = vec![4].into(),
+            &["\"d\"", "is [4], not [3]", "\"depth\""],
+        ),
         (|_, code| code.outputs[1] = "label".to_owned(), &["\"b\"", "\"label\"", "FP32"]),
         (|_, code| code.inputs.clear(), &["has 2 inputs, the deployed model 3", "code.inputs"]),
     ];

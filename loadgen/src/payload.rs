@@ -135,9 +135,12 @@ fn input_of<'a>(rows: &Rows, model: &'a ModelMetadata) -> anyhow::Result<(&'a st
         input.name,
         input.datatype
     );
-    // The batch axis comes first, of any length: one sample each here.
+    // The batch axis comes first, of any length: one sample each here. Others of any length are as
+    // in the images, counted from the last.
+    let axes = input.shape.len();
     let axis = |(index, &length): (usize, &i64)| match (index, length) {
         (0, -1) => Some(1),
+        (_, -1) => rows.shape.iter().rev().nth(axes - index - 1).copied(),
         (_, length) => usize::try_from(length).ok(),
     };
     let shape: Option<Vec<usize>> = input.shape.iter().enumerate().map(axis).collect();
@@ -219,4 +222,34 @@ fn wrong_axes(path: &Path, axes: usize) -> String {
          which file is which",
         path.display()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use parapet_open_inference::TensorMetadata;
+
+    use super::*;
+
+    #[test]
+    fn axes_of_any_length_are_as_in_the_images() {
+        let bytes = vec![0; 28 * 20];
+        let names = (String::new(), None);
+        let rows = Rows { shape: vec![28, 20], count: 1, bytes, labels: None, names };
+        let shape = |sample: &[i64]| {
+            let model = ModelMetadata {
+                name: "m".to_owned(),
+                versions: Vec::new(),
+                platform: String::new(),
+                inputs: vec![TensorMetadata::batched("x", Datatype::Fp32, sample)],
+                outputs: Vec::new(),
+            };
+            input_of(&rows, &model).map(|(_, shape)| shape).ok()
+        };
+        for sample in [&[1, -1, 20][..], &[1, -1, -1], &[1, 28, 20]] {
+            assert_eq!(shape(sample), Some(vec![1, 1, 28, 20]), "{sample:?}");
+        }
+        for sample in [&[-1, -1, -1][..], &[-1], &[-1, 21]] {
+            assert_eq!(shape(sample), None, "{sample:?}");
+        }
+    }
 }

@@ -7,18 +7,18 @@ use std::str::FromStr;
 use ort::session::Session;
 use ort::value::ValueType;
 use parapet_config::FileError;
-use parapet_config::repository::{ModelToml, Platform, TensorSpec};
+use parapet_config::repository::{ModelToml, Platform, Shape, TensorSpec};
 use parapet_onnx::external_data;
-use parapet_open_inference::Tensor;
 
 use crate::engine::onnx::{GraphTensor, graph_tensor, open, value};
-use crate::engine::{OnnxRuntime, Provider, one_line};
+use crate::engine::{OnnxRuntime, Provider, one_line, zeros};
 
-/// Shape of an input's samples, where the graph leaves axes free: `NAME=3,224,224`.
+/// Shape of an input's samples, where the graph leaves axes free: `NAME=3,224,224`. -1 leaves one
+/// free.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GivenShape {
     pub input: String,
-    pub shape: Vec<usize>,
+    pub shape: Shape,
 }
 
 impl FromStr for GivenShape {
@@ -27,8 +27,9 @@ impl FromStr for GivenShape {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("{text:?}: give INPUT=3,224,224, the lengths of one sample's axes");
         let (input, shape) = text.rsplit_once('=').ok_or_else(wrong)?;
-        let length = |axis: &str| axis.trim().parse().ok().filter(|&length| length > 0);
-        let shape = shape.split(',').map(length).collect::<Option<_>>().ok_or_else(wrong)?;
+        let length = |axis: &str| axis.trim().parse().ok().filter(|&length: &i64| length != 0);
+        let shape: Option<Vec<i64>> = shape.split(',').map(length).collect();
+        let shape = shape.ok_or_else(wrong)?.try_into().map_err(|_| wrong())?;
         Ok(Self { input: input.to_owned(), shape })
     }
 }
@@ -40,8 +41,8 @@ pub struct Description {
     pub is_single: bool,
 }
 
-/// Describes the ONNX model in `file` as `name`. Free axes of its inputs are as `shapes` has them;
-/// those of its outputs are seen in an answer to zeros.
+/// Describes the ONNX model in `file` as `name`. Free axes of its inputs are as `shapes` has them,
+/// or stay so; those of its outputs are seen in an answer to zeros, if no input has any.
 ///
 /// # Errors
 /// If ONNX Runtime cannot run it, or an instance could not serve it.
@@ -51,7 +52,7 @@ pub fn describe(
     name: &str,
     shapes: &[GivenShape],
 ) -> Result<Description, FileError> {
-    let mut session = open(runtime, file, Provider::Cpu, 1)?;
+    let mut session = open(runtime, file, Provider::Cpu, 1, true)?;
     let inputs: Vec<_> = session.inputs().iter().map(graph_tensor).collect();
     let mut outputs: Vec<_> = session.outputs().iter().map(graph_tensor).collect();
     let unknown = |given: &&GivenShape| inputs.iter().all(|input| input.name != given.input);
@@ -65,7 +66,9 @@ pub fn describe(
         specs.collect::<Result<_, _>>().map_err(|problem| FileError::new(file, problem))
     };
     let described = specs(&inputs)?;
-    if outputs.iter().any(|output| output.shape.iter().skip(1).any(|&axis| axis < 0)) {
+    let is_fixed = described.iter().all(|input| input.shape.fixed().is_some());
+    let mut axes = outputs.iter().flat_map(|output| output.shape.iter().skip(1));
+    if is_fixed && axes.any(|&axis| axis < 0) {
         let answered = shapes_of_answer(&mut session, &described);
         let answered = answered.map_err(|error| {
             let problem = format!("answers zeros with an error: {}", one_line(&error));
@@ -100,44 +103,25 @@ fn spec(tensor: &GraphTensor, shapes: &[GivenShape]) -> Result<TensorSpec, Strin
         let fix = "export with a dynamic batch axis";
         return Err(format!("the first axis of {name:?}, the batch, is fixed at {batch}; {fix}"));
     }
-    let given = shapes.iter().find(|given| given.input == *name);
-    let graph = || {
-        let axes = sample.iter().map(|&axis| match axis {
-            ..0 => "?".to_owned(),
-            length => length.to_string(),
-        });
-        axes.collect::<Vec<_>>().join(",")
-    };
-    let shape = match given {
-        Some(given) => given.shape.clone(),
-        None => sample.iter().map_while(|&axis| usize::try_from(axis).ok()).collect(),
-    };
-    let fits = |(&axis, &length): (&i64, &usize)| axis < 0 || usize::try_from(axis) == Ok(length);
-    match (shape.len() == sample.len() && sample.iter().zip(&shape).all(fits), given) {
-        (true, _) => Ok(TensorSpec { name: name.clone(), datatype, shape }),
-        (false, None) => Err(format!(
-            "{name:?} has free axes besides the batch ({}); say how long they are with --shape \
-             {name}=LENGTH,..",
-            graph()
-        )),
-        (false, Some(_)) => {
-            Err(format!("--shape {name}={shape:?} does not fit the graph's {}", graph()))
+    let shape = match shapes.iter().find(|given| given.input == *name) {
+        Some(GivenShape { shape, .. }) if !shape.fits(sample) => {
+            return Err(format!("--shape {name}={shape} does not fit the graph's {sample:?}"));
         }
-    }
+        Some(given) => given.shape.clone(),
+        None => sample.to_vec().try_into()?,
+    };
+    Ok(TensorSpec { name: name.clone(), datatype, shape })
 }
 
 /// Shapes of the outputs, with the batch axis, of one sample of zeros.
 fn shapes_of_answer(session: &mut Session, inputs: &[TensorSpec]) -> ort::Result<Vec<Vec<i64>>> {
-    let zeros = inputs.iter().map(|input| {
+    let inputs = inputs.iter().map(|input| {
         // Strings without letters are their lengths alone.
-        let bytes = input.sample_len() * input.datatype.size().unwrap_or(4);
-        let shape = [&[1], input.shape.as_slice()].concat();
-        let zeros = Tensor::new(&input.name, input.datatype, shape, vec![0; bytes].into());
-        Ok((input.name.clone(), value(&zeros.map_err(ort::Error::wrap)?)?))
+        Ok((input.name.clone(), value(&zeros(input, 1))?))
     });
-    let zeros = zeros.collect::<ort::Result<Vec<_>>>()?;
+    let inputs = inputs.collect::<ort::Result<Vec<_>>>()?;
     let names: Vec<String> = session.outputs().iter().map(|out| out.name().to_owned()).collect();
-    let answer = session.run(zeros)?;
+    let answer = session.run(inputs)?;
     let shape = |name: &String| match answer.get(name).map(|value| value.dtype()) {
         Some(ValueType::Tensor { shape, .. }) => shape.to_vec(),
         _ => Vec::new(),
@@ -192,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_graphs_shape_is_described_without_the_batch_and_free_axes_are_asked_for() {
+    fn a_graphs_shape_is_described_without_the_batch_and_free_axes_stay_unless_given() {
         let given = |text: &str| vec![text.parse::<GivenShape>().unwrap()];
         for (graph, shapes, found) in [
             (&[-1, 1, 28, 28][..], vec![], Ok(vec![1, 28, 28])),
@@ -201,17 +185,19 @@ mod tests {
             (&[-1, -1, 8], given("x=4,8"), Ok(vec![4, 8])),
             (&[-1, -1, 8], given("x=4,9"), Err("does not fit")),
             (&[-1, -1, 8], given("x=4"), Err("does not fit")),
-            (&[-1, -1, 8], vec![], Err("--shape x=")),
+            (&[-1, -1, 8], given("x=-1,8"), Ok(vec![-1, 8])),
+            (&[-1, -1, 8], vec![], Ok(vec![-1, 8])),
+            (&[-1, 4, 8], given("x=-1,8"), Err("does not fit the graph's [4, 8]")),
             (&[4, 8], vec![], Err("fixed at 4")),
             (&[], vec![], Err("is a scalar")),
         ] {
             match (spec(&tensor(graph), &shapes), found) {
-                (Ok(spec), Ok(shape)) => assert_eq!(spec.shape, shape, "{graph:?}"),
+                (Ok(spec), Ok(shape)) => assert_eq!(spec.shape.axes(), shape, "{graph:?}"),
                 (Err(error), Err(part)) => assert!(error.contains(part), "{error}"),
                 (one, other) => panic!("{graph:?}: {one:?} is not {other:?}"),
             }
         }
-        for text in ["x", "x=", "x=0", "x=1,,2", "x=a"] {
+        for text in ["x", "x=", "x=0", "x=-2", "x=1,,2", "x=a"] {
             assert!(text.parse::<GivenShape>().unwrap_err().contains("give INPUT="), "{text}");
         }
     }
@@ -225,8 +211,9 @@ mod tests {
         let runtime = OnnxRuntime::load(None).unwrap();
         let found = describe(&runtime, &file, "net", &[]).unwrap();
         let side = |specs: &[TensorSpec]| {
+            let specs = specs.iter();
             let specs =
-                specs.iter().map(|spec| (spec.name.clone(), spec.datatype, spec.shape.clone()));
+                specs.map(|spec| (spec.name.clone(), spec.datatype, spec.shape.axes().to_vec()));
             specs.collect::<Vec<_>>()
         };
         let (float, text) = (Datatype::Fp32, Datatype::Bytes);
@@ -247,6 +234,20 @@ mod tests {
         fs::remove_file(&file).unwrap();
         let error = describe(&runtime, &file, "net", &[]).unwrap_err().to_string();
         assert!(error.contains("no such file"), "{error}");
+    }
+
+    #[test]
+    fn free_axes_of_outputs_stay_unless_all_inputs_are_fixed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("net.onnx");
+        let tensors = [("a", ElementType::Float, &[-1, 3][..])];
+        fs::write(&file, identity_model(&tensors)).unwrap();
+        let runtime = OnnxRuntime::load(None).unwrap();
+        for (shapes, expected) in [(vec![], [-1, 3]), (vec!["a=5,3".parse().unwrap()], [5, 3])] {
+            let model = describe(&runtime, &file, "net", &shapes).unwrap().model;
+            let found = [&model.inputs[0].shape, &model.outputs[0].shape];
+            assert_eq!(found.map(Shape::axes), [&expected[..]; 2]);
+        }
     }
 
     #[test]

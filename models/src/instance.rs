@@ -6,13 +6,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use parapet_config::FileError;
 use parapet_config::faults::FaultProfile;
 use parapet_config::repository::{ModelEntry, ModelRepository, Platform};
 use parapet_net::server::{DrainReport, Limits, Server, listen};
 use parapet_net::tls::{ServerTls, TlsError};
-use parapet_open_inference::Tensor;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -21,6 +19,7 @@ use crate::batching::Batcher;
 use crate::config::Config;
 use crate::engine::{
     EngineError, InferenceEngine, OnnxEngine, OnnxRuntime, Provider, RuntimeError, load_torch,
+    zeros,
 };
 use crate::faults::{Faults, FaultyEngine, Injection};
 use crate::metrics::Metrics;
@@ -267,14 +266,50 @@ fn warm_up(
     max_rows: usize,
 ) -> Result<(), EngineError> {
     for rows in [1, max_rows] {
-        let zeros = entry.inputs.iter().map(|spec| {
-            let shape = [&[rows], &spec.shape[..]].concat();
-            // Of BYTES, the length of an empty element.
-            let size = spec.datatype.size().unwrap_or(size_of::<u32>());
-            let data = Bytes::from(vec![0; rows * spec.sample_len() * size]);
-            Tensor { name: spec.name.clone(), datatype: spec.datatype, shape, data }
-        });
-        engine.infer(&zeros.collect::<Vec<_>>())?;
+        let inputs: Vec<_> = entry.inputs.iter().map(|spec| zeros(spec, rows)).collect();
+        match engine.infer(&inputs) {
+            // Some models want more than the least of an axis of any length.
+            Err(error @ EngineError::Run { .. }) if entry.free_tensor().is_some() => {
+                tracing::warn!(model = entry.name, %error, "the warm-up failed with the shortest \
+                    inputs: the first queries will be slower");
+            }
+            result => drop(result?),
+        }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use parapet_open_inference::{Datatype, ModelMetadata, Tensor, TensorMetadata};
+
+    use super::*;
+
+    /// Takes samples of three values and more.
+    struct AtLeastThree;
+
+    impl InferenceEngine for AtLeastThree {
+        fn infer(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, EngineError> {
+            match inputs[0].shape[1] {
+                3.. => Ok(inputs.to_vec()),
+                short => Err(EngineError::Run { reason: format!("{short} are too few") }),
+            }
+        }
+    }
+
+    #[test]
+    fn a_warm_up_that_the_shortest_inputs_fail_ends_the_start_of_fixed_models_alone() {
+        for (length, is_warm) in [(-1, true), (3, true), (2, false)] {
+            let tensors = vec![TensorMetadata::batched("x", Datatype::Fp32, &[length])];
+            let metadata = ModelMetadata {
+                name: "m".to_owned(),
+                versions: Vec::new(),
+                platform: String::new(),
+                inputs: tensors.clone(),
+                outputs: tensors,
+            };
+            let entry = ModelEntry::unknown("m", None).described(&metadata, "m").unwrap();
+            assert_eq!(warm_up(&AtLeastThree, &entry, 4).is_ok(), is_warm, "{length}");
+        }
+    }
 }

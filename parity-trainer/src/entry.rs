@@ -90,7 +90,7 @@ fn fill(
 }
 
 fn tensor(name: &str, shape: &[usize]) -> TensorSpec {
-    TensorSpec { name: name.to_owned(), datatype: Datatype::Fp32, shape: shape.to_vec() }
+    TensorSpec { name: name.to_owned(), datatype: Datatype::Fp32, shape: shape.to_vec().into() }
 }
 
 fn failed(path: &Path) -> impl Fn(io::Error) -> TrainError + use<'_> {

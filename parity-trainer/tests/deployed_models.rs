@@ -93,6 +93,23 @@ fn of_several_outputs_the_chosen_one_is_told_to_the_parity_model() {
 }
 
 #[test]
+fn an_entry_of_free_axes_is_refused_with_the_fix() {
+    let folder = tempfile::tempdir().unwrap();
+    let entry = folder.path().join("m");
+    let tensor = |side: &str, name: &str, shape: &str| {
+        format!("[[{side}]]\nname = \"{name}\"\ndatatype = \"FP32\"\nshape = {shape}\n")
+    };
+    let toml = "name = \"m\"\nplatform = \"onnxruntime_onnx\"\n".to_owned()
+        + &tensor("inputs", "x", "[1, -1, 3]")
+        + &tensor("outputs", "y", "[2]");
+    fs::create_dir_all(entry.join("1")).unwrap();
+    file(&entry, "model.toml", toml.as_bytes());
+    file(&entry.join("1"), "model.onnx", b"not looked into");
+    assert_refused(&entry, "model.toml: \"x\" has shape [1, -1, 3], and a code needs fixed axes");
+    assert_refused(&entry, "describe the model again with --shape");
+}
+
+#[test]
 fn torchscript_is_taken() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("traced.pt");

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 const WEIGHTS: [f32; 12] = [1.0, 2.0, 0.0, -1.0, 0.5, 0.0, 3.0, 1.0, -2.0, 1.0, 1.0, 0.0];
 
 /// Tensors of the identity models: name, datatype, element, length.
-type Tensor = (&'static str, &'static str, ElementType, usize);
+type Tensor = (&'static str, &'static str, ElementType, i64);
 
 /// One of every datatype, named after it.
 const EVERY_DATATYPE: [Tensor; 14] = [
@@ -101,6 +101,6 @@ fn write_models(sh: &Shell, repository: &Path) -> Result<()> {
     Ok(())
 }
 
-fn tensor(side: &str, name: &str, datatype: &str, length: usize) -> String {
+fn tensor(side: &str, name: &str, datatype: &str, length: i64) -> String {
     format!("[[{side}]]\nname = \"{name}\"\ndatatype = \"{datatype}\"\nshape = [{length}]\n")
 }

@@ -8,8 +8,9 @@ use std::path::Path;
 
 use parapet_config::repository::{
     Calibration, CodeMetadata, CodeSpec, Datatype, EncoderKind, ModelRepository, ModelToml,
-    OutputTransform, Platform, Score, TensorSpec,
+    OutputTransform, Platform, Score, TensorSpec, take_inputs,
 };
+use parapet_open_inference::Tensor;
 
 const PARITY: &str = r#"
 name = "fashion-parity"
@@ -73,7 +74,7 @@ fn an_entry_is_read_with_its_versions_and_code() {
     let file = entry.model_file(2).unwrap();
     assert!(file.ends_with("fashion-parity/2/model.onnx"));
     assert_named(entry.model_file(3), "there is 2, 10");
-    assert_eq!(entry.inputs[0].sample_len(), 784);
+    assert_eq!(entry.inputs[0].sample_len(), Some(784));
     assert_eq!(entry.metadata().inputs[0].shape, [-1, 1, 28, 28]);
     let code = entry.code.as_ref().unwrap();
     assert_eq!(
@@ -91,7 +92,7 @@ fn what_is_saved_is_loaded() {
     let spec = |name: &str, shape: &[usize]| TensorSpec {
         name: name.to_owned(),
         datatype: Datatype::Fp32,
-        shape: shape.to_vec(),
+        shape: shape.to_vec().into(),
     };
     let mut training = toml::Table::new();
     training.insert("seed".to_owned(), toml::Value::Integer(7));
@@ -240,4 +241,62 @@ fn a_torch_script_module_has_another_file() {
     let file = entry.model_file(2).unwrap();
     assert!(file.ends_with("fashion-parity/2/model.pt"));
     assert_eq!(entry.metadata().platform, "pytorch_libtorch");
+}
+
+/// A model without a code whose input has these axes.
+fn free(axes: &str) -> String {
+    let (tensors, _) = PARITY.split_once("[code]").unwrap();
+    tensors.replacen("[1, 28, 28]", axes, 1)
+}
+
+#[test]
+fn an_axis_of_minus_one_takes_any_length_from_one_on() {
+    let entry = load(repository(&free("[-1, 64]")).path()).unwrap();
+    assert_eq!(entry.metadata().inputs[0].shape, [-1, -1, 64]);
+    assert_eq!(entry.free_tensor().map(|spec| spec.name.as_str()), Some("input"));
+    let take = |shape: &[usize]| {
+        let values = vec![0.0; shape.iter().product()];
+        let tensor = Tensor::from_f32("input", shape, &values).unwrap();
+        take_inputs(&entry.inputs, vec![tensor], 4).map(|(_, rows)| rows)
+    };
+    for shape in [[1, 1, 64], [3, 7, 64], [4, 512, 64]] {
+        assert_eq!(take(&shape), Ok(shape[0]));
+    }
+    for shape in [&[1, 7, 63][..], &[1, 0, 64], &[1, 64], &[1, 7, 64, 1]] {
+        let error = take(shape).unwrap_err();
+        let expected = format!("input \"input\": shape {shape:?}, expected [batch, -1, 64]");
+        assert_eq!(error, expected);
+    }
+}
+
+#[test]
+fn inputs_of_one_request_may_have_different_lengths() {
+    let second = "[[inputs]]\nname = \"mask\"\ndatatype = \"FP32\"\nshape = [-1]\n[[outputs]]";
+    let toml = free("[-1]").replacen("[[outputs]]", second, 1);
+    let entry = load(repository(&toml).path()).unwrap();
+    let tensor =
+        |name, length| Tensor::from_f32(name, [2, length], &vec![0.0; 2 * length]).unwrap();
+    let given = vec![tensor("mask", 9), tensor("input", 5)];
+    let (inputs, rows) = take_inputs(&entry.inputs, given, 4).unwrap();
+    assert_eq!((&inputs[0].shape[..], &inputs[1].shape[..], rows), (&[2, 5][..], &[2, 9][..], 2));
+}
+
+#[test]
+fn axes_that_are_no_lengths_and_codes_of_free_axes_are_refused() {
+    for (toml, said) in [
+        (free("[-2, 64]"), "line 8: inputs[0].shape: -2 is no length; give 1 or more, or -1"),
+        (free("[-1, 0]"), "inputs[0]: shape [-1, 0] has no or too many elements"),
+        (free("[-1, 9223372036854775807, 3]"), "has no or too many elements"),
+        (
+            PARITY.replacen("[1, 28, 28]", "[1, -1, 28]", 1),
+            "code: for \"input\" of shape [1, -1, 28]",
+        ),
+        (
+            free("[4]").replacen("[10]", "[-1, 10]", 1) + "[output]\nkind = \"embedding\"\n",
+            "output: given for an output of shape [-1, 10]; leave it out",
+        ),
+    ] {
+        let error = error(&toml);
+        assert!(error.contains(said), "{error}");
+    }
 }

@@ -24,9 +24,9 @@ pub enum ElementType {
     Bfloat16 = 16,
 }
 
-/// A model with an input of each name, element type and shape (without the batch axis), which comes
-/// out again as `NAME_out`.
-pub fn identity_model(tensors: &[(&str, ElementType, &[usize])]) -> Vec<u8> {
+/// A model with an input of each name, element type and shape (without the batch axis, -1 for an
+/// axis of any length), which comes out again as `NAME_out`.
+pub fn identity_model(tensors: &[(&str, ElementType, &[i64])]) -> Vec<u8> {
     let mut graph = GraphProto { name: Some("identity".to_owned()), ..GraphProto::default() };
     for (name, element, shape) in tensors {
         let out = format!("{name}_out");

@@ -70,11 +70,10 @@ impl LearnedCode {
             return Err(not_learned(&entry.toml_file()));
         };
         let folder = entry.version_folder(version)?;
-        let sizes = Sizes {
-            spec: &code.spec,
-            sample_len: input.sample_len(),
-            output_len: output.sample_len(),
+        let (Some(sample_len), Some(output_len)) = (input.sample_len(), output.sample_len()) else {
+            return Err(not_learned(&entry.toml_file()));
         };
+        let sizes = Sizes { spec: &code.spec, sample_len, output_len };
         let read = |name: &str| {
             let file = folder.join(name);
             fs::read(&file).map_err(FileError::io("read", &file))

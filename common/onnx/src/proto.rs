@@ -190,14 +190,16 @@ impl TensorProto {
 impl ValueInfoProto {
     /// A float tensor of `shape` behind a batch axis of any length.
     pub(crate) fn batch_of(name: String, shape: &[usize]) -> Self {
-        Self::batch_of_type(name, FLOAT, shape)
+        let shape: Vec<i64> = shape.iter().map(|&dim| dim as i64).collect();
+        Self::batch_of_type(name, FLOAT, &shape)
     }
 
-    /// A tensor of any `TensorProto.DataType`, of `shape` behind a batch axis of any length.
-    pub(crate) fn batch_of_type(name: String, elem_type: i32, shape: &[usize]) -> Self {
-        let batch = Dimension::Param("batch".to_owned());
-        let fixed = shape.iter().map(|&dim| Dimension::Value(dim as i64));
-        let dim = std::iter::once(batch).chain(fixed).map(Some);
+    /// A tensor of any `TensorProto.DataType`, of `shape` behind a batch axis of any length; axes of
+    /// -1 have any, too.
+    pub(crate) fn batch_of_type(name: String, elem_type: i32, shape: &[i64]) -> Self {
+        let batch = Some(Dimension::Param("batch".to_owned()));
+        let axes = shape.iter().map(|&dim| (dim >= 0).then_some(Dimension::Value(dim)));
+        let dim = std::iter::once(batch).chain(axes);
         let dim = dim.map(|value| DimensionProto { value }).collect();
         let tensor_type = Some(TensorTypeProto {
             elem_type: Some(elem_type),

@@ -189,7 +189,7 @@ fn card(platform: Platform, spec: CodeSpec) -> ModelToml {
     let tensor = |name: &str, len| TensorSpec {
         name: name.to_owned(),
         datatype: Datatype::Fp32,
-        shape: vec![len],
+        shape: vec![len].into(),
     };
     ModelToml {
         name: "code".to_owned(),

@@ -132,9 +132,7 @@ pub struct TensorMetadata {
 impl TensorMetadata {
     /// Describes a batched tensor whose samples have shape `sample`: the batch axis goes in
     /// front as -1.
-    pub fn batched(name: &str, datatype: Datatype, sample: &[usize]) -> Self {
-        let axis = |&axis: &usize| i64::try_from(axis).unwrap_or(i64::MAX);
-        let axes = sample.iter().map(axis);
-        Self { name: name.to_owned(), datatype, shape: std::iter::once(-1).chain(axes).collect() }
+    pub fn batched(name: &str, datatype: Datatype, sample: &[i64]) -> Self {
+        Self { name: name.to_owned(), datatype, shape: [&[-1], sample].concat() }
     }
 }

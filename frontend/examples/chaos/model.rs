@@ -71,7 +71,7 @@ fn write(root: &Path, name: &str, of: Of, code: Option<CodeMetadata>) -> Result<
     let tensor = |name: &str, len| TensorSpec {
         name: name.to_owned(),
         datatype: Datatype::Fp32,
-        shape: shape(len),
+        shape: shape(len).into(),
     };
     let entry = ModelToml {
         name: name.to_owned(),

@@ -116,11 +116,12 @@ fn wrong(parameter: &str, expected: &str, value: &Value) -> ServeError {
 /// are told precisely.
 const SMALL_CONTENTS: usize = 64 * 1024;
 
-/// Bytes of contents that a request of `max_rows` samples can have; those of BYTES have no bound.
+/// Bytes of contents that a request of `max_rows` samples can have; those of BYTES have no bound,
+/// nor have those with an axis of any length.
 pub(super) fn max_contents(specs: &[TensorSpec], max_rows: usize) -> usize {
     let bytes = |spec: &TensorSpec| {
-        let size = spec.datatype.size();
-        size.map_or(usize::MAX, |size| spec.sample_len().saturating_mul(size))
+        let sizes = spec.datatype.size().zip(spec.sample_len());
+        sizes.map_or(usize::MAX, |(size, len)| len.saturating_mul(size))
     };
     let sample = specs.iter().map(bytes).fold(0, usize::saturating_add);
     sample.saturating_mul(max_rows).max(SMALL_CONTENTS)
@@ -148,8 +149,8 @@ impl<T: Transport> ServedModel<T> {
             .map_err(|_| ServeError::Input(format!("{rows} samples are too many")))?;
         let config = self.config.classes.get(usize::from(class.0));
         let code = config.and_then(|class| class.code.as_ref());
-        // Shape and datatype are fixed by the model but for the number of samples; that and the
-        // domain must agree (CG-6).
+        // A coded model fixes shape and datatype but for the number of samples; that and the domain
+        // must agree (CG-6).
         let domain = match code.is_some_and(|code| code.is_isolated) {
             true => MixingDomain::SHARED,
             false => domain,

@@ -87,6 +87,8 @@ fn unreadable<E: ToString>(error: E) -> Unready {
     Unready::Says(format!("with metadata that cannot be read: {error}"))
 }
 
+/// Room in a response for an output with an axis of any length.
+const FREE_OUTPUT_ROOM: usize = 64 * 1024 * 1024;
 /// Room for the rest of a response beside its tensors, and for metadata.
 const RESPONSE_HEADER_ROOM: usize = 256 * 1024;
 
@@ -102,13 +104,15 @@ struct Expected {
 impl Expected {
     fn of(entry: &ModelEntry, max_rows: usize) -> Self {
         let bytes = |output: &TensorSpec| {
-            let size = output.datatype.size().unwrap_or(4096);
-            output.sample_len().saturating_mul(size)
+            let Some(len) = output.sample_len() else {
+                return FREE_OUTPUT_ROOM;
+            };
+            // JSON spells a number in up to some 25 bytes.
+            let size = 8 * output.datatype.size().unwrap_or(4096);
+            len.saturating_mul(size).saturating_mul(max_rows)
         };
-        let sample_bytes = entry.outputs.iter().map(bytes).fold(0, usize::saturating_add);
-        // JSON spells a number in up to some 25 bytes.
         let max_bytes =
-            sample_bytes.saturating_mul(max_rows).saturating_mul(8) + RESPONSE_HEADER_ROOM;
+            entry.outputs.iter().map(bytes).fold(RESPONSE_HEADER_ROOM, usize::saturating_add);
         let code = entry.code.as_ref();
         Self {
             must_be_finite: code.is_none_or(|code| code.spec.decoding != Decoding::Slots),
@@ -147,16 +151,14 @@ fn take_output(
     let position = outputs.iter().position(|tensor| tensor.name == spec.name);
     let position = position.ok_or_else(|| format!("no output {:?} in the answer", spec.name))?;
     let tensor = outputs.swap_remove(position);
-    let expected = || std::iter::once(rows).chain(spec.shape.iter().copied());
-    if tensor.datatype != spec.datatype || !tensor.shape.iter().copied().eq(expected()) {
-        let (name, shape, datatype) = (&tensor.name, &tensor.shape, tensor.datatype);
-        let expected: Vec<usize> = expected().collect();
-        return Err(format!(
-            "output {name:?} is {datatype} {shape:?}, not {} {expected:?}",
-            spec.datatype
-        ));
+    let sample = tensor.shape.split_first().filter(|(batch, _)| **batch == rows);
+    let fits = sample.is_some_and(|(_, sample)| spec.shape.matches(sample));
+    if tensor.datatype == spec.datatype && fits {
+        return Ok(tensor);
     }
-    Ok(tensor)
+    let (name, shape, datatype) = (&tensor.name, &tensor.shape, tensor.datatype);
+    let (expected, here) = (spec.shape.behind(rows), spec.datatype);
+    Err(format!("output {name:?} is {datatype} {shape:?}, not {here} {expected}"))
 }
 
 static FAILED: LogLimit = LogLimit::new();

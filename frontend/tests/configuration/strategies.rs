@@ -131,3 +131,25 @@ fn the_examples_in_the_documentation_are_sound() {
         config(&text).unwrap_or_else(|error| panic!("{error}\n{example}"));
     }
 }
+
+#[test]
+fn an_axis_of_any_length_goes_with_every_strategy_but_codes() {
+    let repository = repository();
+    add_model(repository.path(), "cheap", None);
+    for model in ["linear", "cheap"] {
+        let toml = repository.path().join(model).join("model.toml");
+        let text = std::fs::read_to_string(&toml).unwrap();
+        std::fs::write(&toml, text.replacen("shape = [4]", "shape = [-1]", 1)).unwrap();
+    }
+    for strategy in [
+        "kind = \"none\"",
+        "kind = \"replicate\"",
+        "kind = \"hedge\"",
+        "kind = \"approximate_backup\"\nmodel = \"cheap\"\ninstances = [\"127.0.0.1:9201\"]",
+    ] {
+        config(&strategy_toml(repository.path(), &addresses(2, 9001), strategy)).unwrap();
+    }
+    let fix = "set kind = \"hedge\", or write the length of every axis";
+    let shape = "linear/model.toml has shape [-1], a code needs fixed axes";
+    refused(&coded(repository.path()), &["models[0].strategy.kind: \"input\" of", shape, fix]);
+}

@@ -48,6 +48,41 @@ async fn without_a_repository_replicas_describe_the_model_and_one_that_differs_i
 }
 
 #[tokio::test]
+async fn replicas_may_take_samples_of_any_length() {
+    let free: &[i64] = &[-1, -1, 4];
+    let instances = [describing_input(free).await, describing_input(&[-1, 3, 4]).await];
+    let served = serve_foreign(&instances).await;
+    let described = get(served.address, "/v2/models/linear").await.json();
+    assert_eq!(described["inputs"][0]["shape"], serde_json::json!(free));
+    let flat = body(&SAMPLE, "");
+    let answer = post(served.address, INFER, &[], flat.replace("[1,4]", "[1,1,4]")).await;
+    answer.is_right(&SAMPLE);
+    let error = post(served.address, INFER, &[], flat.replace("[1,4]", "[1,4,1]")).await.error();
+    assert!(error.contains("shape [1, 4, 1], expected [batch, -1, 4]"), "{error}");
+    let said = async || {
+        let state = get(served.admin, "/live/state").await.json().to_string();
+        state.contains("FP32 [-1, 3, 4], where the model has FP32 [-1, -1, 4]")
+    };
+    wait_until("said to differ", LIMIT, said).await;
+    assert_eq!(served.instances_up().await, 1);
+}
+
+#[tokio::test]
+async fn a_code_for_a_foreign_model_of_any_length_is_refused() {
+    let instances = [describing_input(&[-1, -1, 4]).await; 2];
+    let text = coded_toml(std::path::Path::new("nowhere"), &instances, &[instances[0]], "");
+    let text = text.replace("[repository]\npath = \"nowhere\"\n", "");
+    let text = text.replacen(&format!(", \"{}\"", instances[0]), "", 1);
+    let refused = config(&text).unwrap().describe(LIMIT).await.unwrap_err().to_string();
+    for part in [
+        "parapet.toml: models[0].strategy.kind: \"input\" of linear/model.toml has shape [-1, 4]",
+        "set kind = \"hedge\", or write the length of every axis there",
+    ] {
+        assert!(refused.contains(part), "{refused}");
+    }
+}
+
+#[tokio::test]
 async fn over_grpc_replicas_describe_the_model() {
     let repository = repository();
     let flags = ["--grpc-listen", "127.0.0.1:0"];

@@ -10,12 +10,14 @@
 
 mod bodies;
 mod codes;
+mod free_axes;
 mod grpc;
 mod no_classes;
 #[path = "../support/mod.rs"]
 mod support;
 mod upstream;
 
+use std::fs;
 use std::net::SocketAddr;
 
 use http::StatusCode;

@@ -80,7 +80,7 @@ pub fn add_model(root: &Path, name: &str, code: Option<CodeMetadata>) {
 }
 
 pub fn spec(name: &str, datatype: Datatype, shape: &[usize]) -> TensorSpec {
-    let (name, shape) = (name.to_owned(), shape.to_vec());
+    let (name, shape) = (name.to_owned(), shape.to_vec().into());
     TensorSpec { name, datatype, shape }
 }
 

@@ -87,13 +87,13 @@ async fn serve_app(router: Router) -> SocketAddr {
 }
 
 pub(crate) fn model_metadata() -> ModelMetadata {
-    let tensor = |name, shape: &[usize]| TensorMetadata::batched(name, Datatype::Fp32, shape);
+    let tensor = |name, shape: &[i64]| TensorMetadata::batched(name, Datatype::Fp32, shape);
     ModelMetadata {
         name: "digits".to_owned(),
         versions: vec!["1".to_owned()],
         platform: "test".to_owned(),
-        inputs: vec![tensor("image", &[1, SIDE, SIDE])],
-        outputs: vec![tensor("scores", &[CLASSES])],
+        inputs: vec![tensor("image", &[1, SIDE as i64, SIDE as i64])],
+        outputs: vec![tensor("scores", &[CLASSES as i64])],
     }
 }
 

@@ -19,6 +19,14 @@ pub(super) struct Item {
     pub(super) reply: oneshot::Sender<Result<Vec<Tensor>, EngineError>>,
 }
 
+impl Item {
+    /// Returns true if one batch can hold both: their samples have equal shapes.
+    fn is_like(&self, other: &Self) -> bool {
+        let mut pairs = self.inputs.iter().zip(&other.inputs);
+        pairs.all(|(one, other)| one.shape.get(1..) == other.shape.get(1..))
+    }
+}
+
 /// First come, first served; at most `capacity` wait.
 pub(super) struct Queue {
     policy: BatchPolicy,
@@ -31,6 +39,24 @@ pub(super) struct Queue {
 struct State {
     waiting: VecDeque<Item>,
     closed: bool,
+}
+
+impl State {
+    /// Takes the item at `first` and those like it behind it, `count` at most.
+    fn take(&mut self, first: usize, count: usize) -> Vec<Item> {
+        let mut batch: Vec<Item> = self.waiting.remove(first).into_iter().collect();
+        let mut position = first;
+        while let (Some(next), Some(first)) = (self.waiting.get(position), batch.first()) {
+            if batch.len() == count {
+                break;
+            }
+            match next.is_like(first) {
+                true => batch.extend(self.waiting.remove(position)),
+                false => position += 1,
+            }
+        }
+        batch
+    }
 }
 
 impl Queue {
@@ -62,26 +88,49 @@ impl Queue {
         let mut state = self.state.lock();
         loop {
             state.waiting.retain(|item| !item.reply.is_closed());
-            let waiting = state.waiting.iter();
-            let waiting = waiting.map(|item| (item.rows, item.arrived));
-            match self.policy.decide(waiting, Instant::now()) {
-                Decision::Run(count) => {
-                    let batch = state.waiting.drain(..count).collect();
-                    // This thread may have been the only one woken for what is left.
-                    if !state.waiting.is_empty() {
-                        self.changed.notify_one();
-                    }
-                    return Some(batch);
-                }
+            let (first, decision) = self.decide(&state.waiting);
+            let count = match decision {
+                Decision::Run(count) => count,
                 // Nothing more will come: what waits is all there will be.
-                Decision::WaitUntil(_) if state.closed => {
-                    return Some(state.waiting.drain(..).collect());
+                Decision::WaitUntil(_) if state.closed => usize::MAX,
+                Decision::WaitUntil(until) => {
+                    let _ = self.changed.wait_until(&mut state, until);
+                    continue;
                 }
-                Decision::WaitUntil(until) => drop(self.changed.wait_until(&mut state, until)),
                 Decision::Idle if state.closed => return None,
-                Decision::Idle => self.changed.wait(&mut state),
+                Decision::Idle => {
+                    self.changed.wait(&mut state);
+                    continue;
+                }
+            };
+            let batch = state.take(first, count);
+            // This thread may have been the only one woken for what is left.
+            if !state.waiting.is_empty() {
+                self.changed.notify_one();
             }
+            return Some(batch);
         }
+    }
+
+    /// The decision on the requests of one shape, and the first of them: of the shape that came
+    /// first among those with a batch to run, else of the oldest.
+    fn decide(&self, waiting: &VecDeque<Item>) -> (usize, Decision) {
+        let now = Instant::now();
+        let mut firsts: Vec<&Item> = Vec::new();
+        let mut oldest = Decision::Idle;
+        for (first, item) in waiting.iter().enumerate() {
+            if firsts.iter().any(|other| other.is_like(item)) {
+                continue;
+            }
+            let alike = waiting.range(first..).filter(|other| other.is_like(item));
+            match self.policy.decide(alike.map(|item| (item.rows, item.arrived)), now) {
+                decision @ Decision::Run(_) => return (first, decision),
+                decision if firsts.is_empty() => oldest = decision,
+                _ => {}
+            }
+            firsts.push(item);
+        }
+        (0, oldest)
     }
 
     /// Takes no more items; those that wait are still handed out.
@@ -114,7 +163,8 @@ pub(crate) enum Decision {
 }
 
 impl BatchPolicy {
-    /// Decides on the requests that wait, first come first: each one's rows, and when it came.
+    /// Decides on the requests of one shape that wait, first come first: each one's rows, and when
+    /// it came.
     ///
     /// A batch is the longest run from the front that fits into `max_rows`. It is closed when it is
     /// full or the next request does not fit (waiting longer could not improve it), or when the
@@ -163,6 +213,46 @@ mod tests {
     fn queue(max_rows: usize, max_delay: Duration, capacity: usize) -> Queue {
         let policy = BatchPolicy { max_rows, max_delay };
         Queue::new(policy, capacity)
+    }
+
+    /// One row of this length.
+    fn long(length: usize) -> (Item, Answer) {
+        let (mut item, answer) = item(1);
+        item.inputs = vec![Tensor::from_f32("x", [1, length], &vec![0.0; length]).unwrap()];
+        (item, answer)
+    }
+
+    fn lengths(batch: &[Item]) -> Vec<usize> {
+        batch.iter().map(|item| item.inputs[0].shape[1]).collect()
+    }
+
+    #[test]
+    fn a_batch_has_requests_of_one_shape_and_no_shape_is_passed_over() {
+        for close in [false, true] {
+            let delay = if close { Duration::from_secs(3600) } else { Duration::ZERO };
+            let queue = queue(4, delay, 16);
+            let (items, _answers): (Vec<_>, Vec<_>) =
+                [5, 7, 5, 7, 5, 9].map(long).into_iter().unzip();
+            items.into_iter().for_each(|item| queue.push(item).unwrap());
+            if close {
+                queue.close();
+            }
+            for expected in [&[5, 5, 5][..], &[7, 7], &[9]] {
+                assert_eq!(lengths(&queue.next_batch().unwrap()), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_batch_does_not_wait_for_an_older_request_of_another_shape() {
+        let queue = queue(2, Duration::from_secs(3600), 16);
+        let (items, _answers): (Vec<_>, Vec<_>) = [5, 7, 7, 7].map(long).into_iter().unzip();
+        items.into_iter().for_each(|item| queue.push(item).unwrap());
+        assert_eq!(lengths(&queue.next_batch().unwrap()), [7, 7]);
+        queue.close();
+        assert_eq!(lengths(&queue.next_batch().unwrap()), [5]);
+        assert_eq!(lengths(&queue.next_batch().unwrap()), [7]);
+        assert!(queue.next_batch().is_none());
     }
 
     #[test]

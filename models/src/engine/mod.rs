@@ -8,7 +8,7 @@ mod torch;
 use std::num::NonZeroUsize;
 
 use parapet_config::FileError;
-use parapet_config::repository::ModelEntry;
+use parapet_config::repository::{ModelEntry, TensorSpec};
 use parapet_open_inference::Tensor;
 
 pub use onnx::OnnxEngine;
@@ -23,6 +23,15 @@ pub trait InferenceEngine: Send + Sync + 'static {
     /// Runs one batch: the model's inputs in the order of its `model.toml`, all with the same
     /// number of rows on axis 0. Gives the outputs in that order, with as many rows.
     fn infer(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, EngineError>;
+}
+
+/// So many zeros for an input; an axis of any length has 1.
+pub(crate) fn zeros(spec: &TensorSpec, rows: usize) -> Tensor {
+    let shape = [&[rows], spec.shape.smallest().as_slice()].concat();
+    // Of BYTES, the length of an empty element.
+    let size = spec.datatype.size().unwrap_or(size_of::<u32>());
+    let data = vec![0; shape.iter().product::<usize>() * size].into();
+    Tensor { name: spec.name.clone(), datatype: spec.datatype, shape, data }
 }
 
 /// Loads `version` of a TorchScript model; a build without the feature `torch` refuses.

@@ -32,7 +32,8 @@ impl OnnxEngine {
         threads: NonZeroUsize,
         max_rows: usize,
     ) -> Result<Self, FileError> {
-        let session = open(runtime, &entry.model_file(version)?, provider, threads.get())?;
+        let (file, is_free) = (entry.model_file(version)?, entry.free_tensor().is_some());
+        let session = open(runtime, &file, provider, threads.get(), is_free)?;
         let check = |side, specs, outlets: &[Outlet]| {
             let tensors: Vec<_> = outlets.iter().map(graph_tensor).collect();
             check_graph(side, specs, &tensors, max_rows)
@@ -48,17 +49,22 @@ impl OnnxEngine {
     }
 }
 
-/// Loads the graph in `file`; its operators will use `threads` threads.
+/// Loads the graph in `file`; its operators will use `threads` threads. `is_free`: samples may have
+/// any length.
 pub(crate) fn open(
     runtime: &OnnxRuntime,
     file: &Path,
     provider: Provider,
     threads: usize,
+    is_free: bool,
 ) -> Result<Session, FileError> {
     if !file.is_file() {
         return Err(FileError::new(file, "no such file; give the path of an ONNX model"));
     }
-    let session = provider.session(runtime, threads)?.commit_from_file(file);
+    // The runtime would keep a pattern for each shape that it has seen, and clients choose those.
+    let session = provider.session(runtime, threads)?.with_memory_pattern(!is_free);
+    let session = session.map_err(ort::Error::from);
+    let session = session.and_then(|mut session| session.commit_from_file(file));
     session.map_err(|error| {
         let (with, fix) = match provider {
             Provider::Cpu => (String::new(), ""),
@@ -83,12 +89,11 @@ impl InferenceEngine for OnnxEngine {
             let value = results.get(&spec.name);
             let value = value.ok_or_else(|| wrong("missing".to_owned()))?;
             let output = tensor(spec, value).map_err(|error| wrong(one_line(&error)))?;
-            let (shape, sample) = (&output.shape, &spec.shape);
-            if shape.get(1..) != Some(sample) {
-                let problem = format!("shape {shape:?}, expected a batch of {sample:?}");
-                return Err(wrong(problem));
+            let (shape, expected) = (&output.shape, &spec.shape);
+            match shape.get(1..).is_some_and(|sample| expected.matches(sample)) {
+                true => Ok(output),
+                false => Err(wrong(format!("shape {shape:?}, expected a batch of {expected}"))),
             }
-            Ok(output)
         };
         self.outputs.iter().map(output).collect()
     }
@@ -267,11 +272,9 @@ fn check_tensor(
         return wrong_shape(mistake.to_owned());
     };
     let here = &spec.shape;
-    let fits =
-        |(&axis, &expected): (&i64, &usize)| axis < 0 || usize::try_from(axis) == Ok(expected);
-    if sample.len() != here.len() || !sample.iter().zip(here).all(fits) {
+    if !here.fits(sample) {
         return wrong_shape(format!(
-            "{here:?} here, {sample:?} after the batch axis in the graph; write the graph's, \
+            "{here} here, {sample:?} after the batch axis in the graph; write the graph's, \
              without the batch axis"
         ));
     }
@@ -296,8 +299,11 @@ mod tests {
 
     #[test]
     fn each_field_is_compared() {
-        let specs =
-            [TensorSpec { name: "x".to_owned(), datatype: Datatype::Fp32, shape: vec![1, 28, 28] }];
+        let specs = [TensorSpec {
+            name: "x".to_owned(),
+            datatype: Datatype::Fp32,
+            shape: vec![1, 28, 28].into(),
+        }];
         let (shape, name, datatype) = ("inputs[0].shape", "inputs[0].name", "inputs[0].datatype");
         let sound = || graph("x", Datatype::Fp32, &[-1, 1, 28, 28]);
         let two = [sound(), graph("mask", Datatype::Fp32, &[-1])].concat();

@@ -96,12 +96,12 @@ fn output(spec: &TensorSpec, rows: usize, answer: &tch::Tensor) -> Result<Tensor
         let problem = format!("elements are {found:?}, model.toml says {datatype}");
         return Err(wrong(problem));
     }
-    let shape = [&[rows], &spec.shape[..]].concat();
     let axes = answer.size().into_iter();
     let axes = axes.map(|axis| usize::try_from(axis).unwrap_or_default());
-    let found: Vec<usize> = axes.collect();
-    if found != shape {
-        return Err(wrong(format!("shape {found:?}, expected {shape:?}")));
+    let shape: Vec<usize> = axes.collect();
+    let sample = shape.split_first().filter(|(batch, _)| **batch == rows);
+    if sample.is_none_or(|(_, sample)| !spec.shape.matches(sample)) {
+        return Err(wrong(format!("shape {shape:?}, expected {}", spec.shape.behind(rows))));
     }
     let mut data = vec![0; answer.numel() * answer.kind().elt_size_in_bytes()];
     let elements = answer.numel();

@@ -44,7 +44,7 @@ pub(crate) async fn identity(
         let spec = move |(datatype, _): &(Datatype, ElementType)| TensorSpec {
             name: format!("{datatype}{suffix}"),
             datatype: *datatype,
-            shape: vec![2],
+            shape: vec![2].into(),
         };
         kept.iter().map(spec).collect()
     };

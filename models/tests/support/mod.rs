@@ -33,7 +33,7 @@ pub(crate) fn add_model(root: &Path, name: &str, versions: &[u8]) {
     let spec = |name: &str, len| TensorSpec {
         name: name.to_owned(),
         datatype: Datatype::Fp32,
-        shape: vec![len],
+        shape: vec![len].into(),
     };
     let model = ModelToml {
         name: name.to_owned(),

@@ -40,9 +40,11 @@ pub fn open_code(
     let code = entry.code.clone();
     let code = code.ok_or_else(|| TrainError::input(path, problem))?;
     let networks = if entry.platform == Platform::LearnedCode {
-        let shape = entry.inputs.first().map_or(&[][..], |input| &input.shape);
-        if shape.iter().product::<usize>() != sample_shape.iter().product::<usize>() {
-            return Err(wrong_shape(path, &format!("{shape:?}"), sample_shape));
+        let input = entry.inputs.first();
+        let (len, shape) = input.map(|input| (input.sample_len(), &input.shape)).unzip();
+        if len.flatten() != Some(sample_shape.iter().product()) {
+            let shape = shape.map(ToString::to_string).unwrap_or_default();
+            return Err(wrong_shape(path, &shape, sample_shape));
         }
         let learned = LearnedCode::load(&OnnxRuntime::load(None)?, &entry, entry.latest());
         let learned = learned.map_err(|error| TrainError::Input(error.to_string()))?;

@@ -123,6 +123,12 @@ pub fn open(
         let problem = "is a parity model; --model wants the deployed one";
         return Err(TrainError::input(path, problem));
     }
+    if let Some((entry, free)) = entry.as_ref().and_then(|e| Some((e, e.free_tensor()?))) {
+        let problem =
+            format!("{:?} has shape {}, and a code needs fixed axes", free.name, free.shape);
+        let fix = "write their lengths there, or describe the model again with --shape";
+        return Err(TrainError::input(&entry.toml_file(), format!("{problem}; {fix}")));
+    }
     let file = match &entry {
         Some(entry) => entry.model_file(entry.latest())?,
         None => path.to_path_buf(),

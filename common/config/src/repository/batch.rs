@@ -6,7 +6,7 @@ use crate::repository::TensorSpec;
 
 /// Takes the inputs that `specs` describe out of `given`, in their order, and returns them with
 /// their samples: the length of the batch axis, which is the same in all, and at most `max_rows`.
-/// Inputs that pass can be batched with any others.
+/// Inputs that pass can be batched with others of their shapes.
 ///
 /// # Errors
 /// One line that says which input does not fit.
@@ -62,10 +62,9 @@ fn check_input(tensor: &Tensor, spec: &TensorSpec, max_rows: usize) -> Result<us
         return Err(format!("input {name:?}: {problem}"));
     }
     let rows = match shape.split_first() {
-        Some((rows, sample)) if *sample == spec.shape => *rows,
+        Some((rows, sample)) if spec.shape.matches(sample) && !sample.contains(&0) => *rows,
         _ => {
-            let axes: Vec<String> = spec.shape.iter().map(usize::to_string).collect();
-            let problem = format!("shape {shape:?}, expected [batch, {}]", axes.join(", "));
+            let problem = format!("shape {shape:?}, expected {}", spec.shape.behind("batch"));
             return Err(format!("input {name:?}: {problem}"));
         }
     };

@@ -95,14 +95,8 @@ impl TensorSpec {
                  batch the model (Triton: max_batch_size above 0)"
             ));
         };
-        let axes = sample.iter().map(|&axis| usize::try_from(axis).ok());
-        let shape: Option<Vec<usize>> = axes.collect();
-        let shape = shape.ok_or_else(|| {
-            format!(
-                "tensor {name:?} is {shown}: an axis of any length (-1) behind the batch axis is \
-                 not supported; describe the model with fixed shapes in its model.toml"
-            )
-        })?;
+        let shape = sample.to_vec().try_into();
+        let shape = shape.map_err(|_| format!("tensor {name:?} is {shown}: not a shape"))?;
         Ok(Self { name: tensor.name.clone(), datatype: tensor.datatype, shape })
     }
 
@@ -112,10 +106,7 @@ impl TensorSpec {
         let Some((-1 | 1, sample)) = tensor.shape.split_first() else {
             return false;
         };
-        let fits = |(&own, &axis): (&usize, &i64)| axis == -1 || usize::try_from(axis) == Ok(own);
-        tensor.datatype == self.datatype
-            && sample.len() == self.shape.len()
-            && self.shape.iter().zip(sample).all(fits)
+        tensor.datatype == self.datatype && self.shape.fits(sample)
     }
 }
 
@@ -165,7 +156,7 @@ mod tests {
         fn an_entry_of_metadata_has_the_same_metadata(
             shapes in prop::collection::btree_map(
                 "[a-z]{1,3}",
-                prop::collection::vec(1_i64..9, 0..4),
+                prop::collection::vec(prop::sample::select(vec![-1_i64, 1, 2, 8]), 0..4),
                 1..4,
             ),
             datatype in prop::sample::select(Datatype::ALL.to_vec()),
@@ -198,7 +189,7 @@ mod tests {
         for (given, part) in [
             (fp32(&[4]), "FP32 [4], without a batch axis (-1) in front; have the server batch"),
             (fp32(&[]), "without a batch axis"),
-            (fp32(&[-1, -1, 4]), "FP32 [-1, -1, 4]: an axis of any length"),
+            (fp32(&[-1, -2, 4]), "FP32 [-1, -2, 4]: not a shape"),
             (fp32(&[-1, 0]), "no or too many elements"),
             (metadata(&[]), "inputs: empty"),
         ] {
@@ -219,6 +210,14 @@ mod tests {
         for fits in others.iter().chain([&same, &unnamed]) {
             assert_eq!(entry.check_metadata(fits), Ok(()), "{fits:?}");
         }
+    }
+
+    #[test]
+    fn an_axis_of_any_length_fits_no_server_that_fixes_it() {
+        let entry = describe(&two(&[-1, -1, 32], Datatype::Bool)).unwrap();
+        assert_eq!(entry.check_metadata(&two(&[-1, -1, 32], Datatype::Bool)), Ok(()));
+        let differs = entry.check_metadata(&two(&[-1, 3, 32], Datatype::Bool)).unwrap_err();
+        assert!(differs.ends_with("FP32 [-1, 3, 32], where the model has FP32 [-1, -1, 32]"));
     }
 
     #[test]

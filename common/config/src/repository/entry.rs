@@ -111,8 +111,8 @@ impl ModelEntry {
     /// [`OutputError`] where that output has no class scores and is of no other known kind.
     pub fn agreement(&self, position: usize) -> Result<Agreement, OutputError> {
         let kind = self.output.as_ref().filter(|_| position == 0);
-        let output = self.outputs.get(position);
-        Agreement::of(kind, output.map_or(&[], |output| output.shape.as_slice()))
+        let shape = self.outputs.get(position).and_then(|output| output.shape.fixed());
+        Agreement::of(kind, &shape.unwrap_or_default())
     }
 
     /// The version that is served when none is named: the highest.

@@ -27,6 +27,7 @@ mod batch;
 mod described;
 mod entry;
 mod model_toml;
+mod shape;
 
 pub use batch::{check_outputs, take_inputs};
 pub use entry::{ModelEntry, ModelRepository, entry_folder, name_of};
@@ -34,3 +35,4 @@ pub use model_toml::{CodeMetadata, ModelToml, Platform, TensorSpec, check_name};
 pub use parapet_decoder::{Calibration, OutputKind, OutputSpec, Score};
 pub use parapet_encoder::{CodeSpec, EncoderKind, OutputTransform};
 pub use parapet_open_inference::Datatype;
+pub use shape::Shape;

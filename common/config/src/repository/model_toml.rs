@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::{DeserializeFromStr, SerializeDisplay};
 use strum::{Display, EnumString};
 
+use crate::repository::Shape;
 use crate::{FileError, toml_file};
 
 /// The contents of a `model.toml`.
@@ -88,18 +89,18 @@ pub struct TensorSpec {
     /// Datatype of the tensor's elements.
     pub datatype: Datatype,
     /// Shape of one sample: without the batch axis, which every input and output has in front.
-    pub shape: Vec<usize>,
+    pub shape: Shape,
 }
 
 impl TensorSpec {
-    /// Elements of one sample.
-    pub fn sample_len(&self) -> usize {
-        self.shape.iter().product()
+    /// Elements of one sample, unless an axis has any length.
+    pub fn sample_len(&self) -> Option<usize> {
+        Some(self.shape.fixed()?.iter().product())
     }
 
     /// As the protocol's metadata has it, with the batch axis in front.
     pub fn metadata(&self) -> TensorMetadata {
-        TensorMetadata::batched(&self.name, self.datatype, &self.shape)
+        TensorMetadata::batched(&self.name, self.datatype, self.shape.axes())
     }
 }
 
@@ -228,14 +229,26 @@ impl ModelToml {
             .map_err(FileError::io("write", &path))
     }
 
+    /// The first input or output that has an axis of any length; codes take none.
+    pub fn free_tensor(&self) -> Option<&TensorSpec> {
+        let mut specs = self.inputs.iter().chain(&self.outputs);
+        specs.find(|spec| spec.shape.fixed().is_none())
+    }
+
     pub(super) fn validate(&self, path: &Path) -> Result<(), FileError> {
         let name = |name| check_name(name).map_err(|problem| FileError::new(path, problem));
         name(&self.name)?;
         check_tensors(path, "inputs", &self.inputs)?;
         check_tensors(path, "outputs", &self.outputs)?;
         if let (Some(kind), Some(first)) = (&self.output, self.outputs.first()) {
+            let free = || {
+                let problem = format!("given for an output of shape {}", first.shape);
+                let fix = "leave it out, or write the length of every axis";
+                FileError::field(path, "output", &problem, fix)
+            };
             let wrong = |error| FileError::new(path, error);
-            Agreement::of(Some(kind), &first.shape).map_err(wrong)?;
+            let shape = first.shape.fixed().ok_or_else(free)?;
+            Agreement::of(Some(kind), &shape).map_err(wrong)?;
         }
         let encoder = self.code.as_ref().map(|code| code.spec.encoder);
         let is_learned = encoder == Some(EncoderKind::Learned);
@@ -249,6 +262,11 @@ impl ModelToml {
             return Ok(());
         };
         name(&code.deployed)?;
+        if let Some(free) = self.free_tensor() {
+            let problem = format!("for {:?} of shape {}", free.name, free.shape);
+            let fix = "write the length of every axis: a code needs fixed shapes";
+            return Err(FileError::field(path, "code", &problem, fix));
+        }
         let invalid = |error: CodeError| FileError::new(path, error);
         let parsed = Code::try_from(&code.spec).map_err(invalid)?;
         code.check(path, &self.inputs, &self.outputs)?;
@@ -262,7 +280,7 @@ impl ModelToml {
         // The rest of a parity model's outputs has the deployed model's shapes.
         if let [output] = self.outputs.as_slice() {
             let transform = &code.spec.transform;
-            let output_len = output.sample_len() / parsed.slots();
+            let output_len = output.sample_len().unwrap_or_default() / parsed.slots();
             transform.validate(output_len).map_err(invalid)?;
         }
         let calibration = code.calibration.as_ref().map(Calibration::validate);
@@ -277,12 +295,15 @@ fn check_axis(
     specs: &[TensorSpec],
     count: usize,
 ) -> Result<(), FileError> {
-    let is_short = |spec: &&TensorSpec| count > 1 && spec.shape.first() != Some(&count);
+    let has_axis = |spec: &TensorSpec| {
+        spec.shape.axes().first().is_some_and(|&axis| usize::try_from(axis) == Ok(count))
+    };
+    let is_short = |spec: &&TensorSpec| count > 1 && !has_axis(spec);
     let Some(spec) = specs.iter().find(is_short) else {
         return Ok(());
     };
     let problem = format!(
-        "{:?} has shape {:?} where code.k = {count} wants an axis of {count} in front",
+        "{:?} has shape {} where code.k = {count} wants an axis of {count} in front",
         spec.name, spec.shape
     );
     let fix = "correct code.k, code.encoder and code.decoding, or train the model anew";
@@ -304,11 +325,11 @@ fn check_tensors(path: &Path, field: &str, specs: &[TensorSpec]) -> Result<(), F
             let fix = "give each tensor the name it has in the graph";
             return Err(wrong(problem, fix));
         }
-        let mut axes = spec.shape.iter();
-        let len = axes.try_fold(1_usize, |len, &axis| len.checked_mul(axis));
+        let mut axes = spec.shape.smallest().into_iter();
+        let len = axes.try_fold(1_usize, usize::checked_mul);
         if len.is_none_or(|len| len == 0) {
-            let problem = format!("shape {:?} has no or too many elements", spec.shape);
-            let fix = "give one sample's shape, without the batch axis";
+            let problem = format!("shape {} has no or too many elements", spec.shape);
+            let fix = "give one sample's shape, without the batch axis; -1 for any length";
             return Err(wrong(problem, fix));
         }
     }

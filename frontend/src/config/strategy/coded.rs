@@ -25,6 +25,12 @@ pub(super) fn resolve(
     config: &CodedConfig,
     models: &Models,
 ) -> Result<(Coder, Vec<RedundantPool>), ConfigError> {
+    if let Some(free) = deployed.entry.free_tensor() {
+        let (name, toml) = (&free.name, deployed.entry.toml_file());
+        let problem = format!("{name:?} of {} has shape {}, a code", toml.display(), free.shape);
+        let fix = "set kind = \"hedge\", or write the length of every axis there";
+        return Err(at.field("kind", problem + " needs fixed axes", fix));
+    }
     let fix = "set encoder = \"sum\", \"concat\", \"stack\" or \"learned\"";
     let missing = || at.field("encoder", "missing", fix);
     let encoder = models.encoder.ok_or_else(missing)?;
@@ -207,10 +213,10 @@ impl Covered<'_> {
                 at.field("model", problem, fix)
             })?;
             let is_coded = |spec: &TensorSpec| spec.datatype == Datatype::Fp32;
-            let shape = (self.shape)(&spec.shape);
-            let replaces = shape == own.shape && is_coded(own) && is_coded(spec);
+            let shape = (self.shape)(&spec.shape.fixed().unwrap_or_default());
+            let replaces = own.shape.matches(&shape) && is_coded(own) && is_coded(spec);
             let problem = format!(
-                "{:?} in {toml} is {:?}, not {shape:?} as the deployed model's {name:?} wants, or \
+                "{:?} in {toml} is {}, not {shape:?} as the deployed model's {name:?} wants, or \
                  one is not FP32",
                 own.name, own.shape
             );
@@ -235,7 +241,7 @@ fn build(
         };
         let names = parity.iter().filter_map(|pool| pool.entry.inputs.get(index));
         let parity_names = names.map(|input| input.name.clone()).collect();
-        let encoder = build_encoder(&spec, &input.shape)?;
+        let encoder = build_encoder(&spec, &input.shape.fixed().unwrap_or_default())?;
         inputs.push(CodedInput { position, encoder, parity_names });
     }
     let mut outputs = Vec::new();
@@ -243,7 +249,7 @@ fn build(
         let Some(output) = deployed.outputs.get(position) else {
             continue;
         };
-        let decoder = build_decoder(&spec, output.sample_len())?;
+        let decoder = build_decoder(&spec, output.sample_len().unwrap_or_default())?;
         let spec = output.clone();
         outputs.push(CodedOutput { position, spec, decoder });
     }

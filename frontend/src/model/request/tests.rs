@@ -49,7 +49,7 @@ fn parameters_of_the_wrong_type_are_refused() {
 }
 
 fn spec() -> TensorSpec {
-    TensorSpec { name: "input".to_owned(), datatype: Datatype::Fp32, shape: vec![2, 2] }
+    TensorSpec { name: "input".to_owned(), datatype: Datatype::Fp32, shape: vec![2, 2].into() }
 }
 
 fn check(tensors: Vec<Tensor>) -> Result<usize, String> {
@@ -58,15 +58,17 @@ fn check(tensors: Vec<Tensor>) -> Result<usize, String> {
 
 #[test]
 fn contents_are_bounded_by_the_most_samples_of_the_model() {
-    let spec = |datatype, shape: &[usize]| TensorSpec {
+    let spec = |datatype, shape: &[i64]| TensorSpec {
         name: "input".to_owned(),
         datatype,
-        shape: shape.to_vec(),
+        shape: shape.to_vec().try_into().unwrap(),
     };
     let (image, mask) = (spec(Datatype::Fp32, &[3, 100, 100]), spec(Datatype::Bool, &[100, 100]));
     assert_eq!(max_contents(&[image, mask], 10), 10 * (120_000 + 10_000));
     assert_eq!(max_contents(&[spec(Datatype::Fp32, &[4])], 64), SMALL_CONTENTS);
-    assert_eq!(max_contents(&[spec(Datatype::Bytes, &[1])], 64), usize::MAX);
+    for unbounded in [spec(Datatype::Bytes, &[1]), spec(Datatype::Fp32, &[-1, 4])] {
+        assert_eq!(max_contents(&[unbounded], 64), usize::MAX);
+    }
 }
 
 #[test]

@@ -187,15 +187,15 @@ async fn mistakes_and_deadlines_have_their_codes() {
 
 /// `ModelStreamInferResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
-struct StreamResponse {
+pub(super) struct StreamResponse {
     #[prost(string, tag = "1")]
-    error_message: String,
+    pub(super) error_message: String,
     #[prost(message, optional, tag = "2")]
-    infer_response: Option<ModelInferResponse>,
+    pub(super) infer_response: Option<ModelInferResponse>,
 }
 
 /// Calls a method of the service with a stream of messages that stays open.
-async fn stream_of(
+pub(super) async fn stream_of(
     cluster: &Cluster,
     method: &str,
     messages: Vec<ModelInferRequest>,

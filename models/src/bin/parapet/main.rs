@@ -64,7 +64,8 @@ struct DescribeArgs {
     /// Its name [default: the folder's of NAME/VERSION/model.onnx, else the file's]
     #[arg(long)]
     name: Option<String>,
-    /// Lengths of an input's axes that the graph leaves free, without the batch
+    /// Lengths of an input's axes that the graph leaves free, without the batch; -1 for any, as
+    /// without this flag
     #[arg(long, value_name = "INPUT=3,224,224")]
     shape: Vec<GivenShape>,
     /// Put the model into this repository, instead of describing it where it is
@@ -117,6 +118,9 @@ fn describe_file(args: &DescribeArgs) -> anyhow::Result<()> {
         None => found.model.save(&folder)?,
     }
     println!("{}: {}", path.display(), up::signature(&found.model));
+    if found.model.free_tensor().is_some() {
+        println!("an axis of -1 takes any length; coding needs all of them fixed: --shape");
+    }
     if found.is_single {
         println!("its batch axis is fixed at 1: start parapet-instance with --max-batch-size 1");
     }

@@ -44,7 +44,7 @@ pub(crate) struct Args {
     /// Address of the frontend
     #[arg(long, default_value = "127.0.0.1:8080", value_parser = address::parse)]
     listen: SocketAddr,
-    /// Lengths of an input's axes that the graph leaves free, without the batch
+    /// Lengths of an input's axes that the graph leaves free, without the batch; coding needs them
     #[arg(long, value_name = "INPUT=3,224,224")]
     shape: Vec<GivenShape>,
     /// Share of reconstructions that must agree with the model's own answers, as the training
@@ -295,8 +295,8 @@ impl<'a> Up<'a> {
                 Datatype::Bytes => json!(""),
                 _ => json!(0),
             };
-            let shape = [&[1], spec.shape.as_slice()].concat();
-            let data = vec![zero; spec.sample_len()];
+            let shape = [&[1], spec.shape.smallest().as_slice()].concat();
+            let data = vec![zero; shape.iter().product()];
             json!({ "name": spec.name, "datatype": spec.datatype, "shape": shape, "data": data })
         };
         let inputs: Vec<Value> = self.model.inputs.iter().map(input).collect();
@@ -328,7 +328,7 @@ impl<'a> Up<'a> {
 pub(crate) fn signature(model: &ModelToml) -> String {
     let side = |specs: &[TensorSpec]| {
         let specs = specs.iter();
-        let named = specs.map(|spec| format!("{} {} {:?}", spec.name, spec.datatype, spec.shape));
+        let named = specs.map(|spec| format!("{} {} {}", spec.name, spec.datatype, spec.shape));
         named.collect::<Vec<_>>().join(", ")
     };
     format!("{} -> {}", side(&model.inputs), side(&model.outputs))
