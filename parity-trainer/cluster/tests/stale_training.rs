@@ -10,7 +10,7 @@ use std::time::Duration;
 use parapet_cluster::node::Transport;
 use parapet_cluster::registry::Registry;
 use parapet_cluster::roles::ClusterError;
-use parapet_cluster::roles::training::{NewTraining, Settled, Training, next_job};
+use parapet_cluster::roles::training::{Deal, NewTraining, Settled, Training, next_job};
 use parapet_parameter_server::Consistency;
 use parapet_parameter_server::optimiser::OptimiserSpec;
 use support::learning::{self, EXECUTORS, new, rule};
@@ -76,8 +76,13 @@ async fn host(cluster: &Cluster, each: u64) -> JoinHandle<Seen> {
 async fn begin(cluster: &Cluster, registry: &Registry, consistency: Consistency) -> Training {
     let (momentum, weight_decay) = (0.0, 0.0);
     let sgd = OptimiserSpec::Sgd { momentum, weight_decay };
-    let new =
-        NewTraining { rule: rule(sgd, 0.2, STEPS), consistency, ..new(STEPS, &[0.0; LENGTH]) };
+    // So that the slow process stays behind.
+    let new = NewTraining {
+        rule: rule(sgd, 0.2, STEPS),
+        consistency,
+        deal: Deal::Evenly,
+        ..new(STEPS, &[0.0; LENGTH])
+    };
     learning::begin(cluster, registry, new).await
 }
 

@@ -7,7 +7,7 @@ use parapet_cluster::array::FilterSpec;
 use parapet_cluster::node::Transport;
 use parapet_cluster::registry::{Address, Registry};
 use parapet_cluster::roles::ClusterError;
-use parapet_cluster::roles::training::{Job, NewTraining, ROW, Settled, Training, next_job};
+use parapet_cluster::roles::training::{Deal, Job, NewTraining, ROW, Settled, Training, next_job};
 use parapet_parameter_server::Consistency;
 use tokio::runtime::Runtime;
 
@@ -73,6 +73,7 @@ impl ClusterHandle {
 pub struct RemotePlan {
     pub rule: OptimiserConfig,
     pub executors: usize,
+    pub deal: Deal,
     pub consistency: Consistency,
     pub filters: FilterSpec,
     pub task: String,
@@ -112,6 +113,7 @@ impl RemoteBackend {
         let plan = RemotePlan {
             rule: job.training.rule,
             executors: job.executors.len(),
+            deal: job.deal,
             consistency: job.consistency,
             filters: job.filters,
             task: job.task.clone(),
@@ -148,6 +150,7 @@ impl RemoteBackend {
         let new = NewTraining {
             rule: self.plan.rule,
             executors: self.plan.executors,
+            deal: self.plan.deal,
             consistency: self.plan.consistency,
             filters: self.plan.filters,
             shards: shards(array.len()),

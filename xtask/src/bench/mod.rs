@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: benchmarks of the whole, timed by hand, never in a test.
 
+mod load_distribution;
 mod overload;
 mod parameter_server;
 mod peers;
@@ -20,6 +21,8 @@ pub(crate) enum Bench {
     Overload,
     /// Push and pull of the parameter server, beside mxnet's kvstore
     ParameterServer(parameter_server::Args),
+    /// Workers and servers of a training that are not alike
+    LoadDistribution(load_distribution::Args),
     /// Gain of staleness in training while a worker is slow
     Staleness(staleness::Args),
     /// The frontend as a proxy, beside nginx
@@ -33,6 +36,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
         Bench::Serving(args) => serving::run(args),
         Bench::Overload => overload::run(),
         Bench::ParameterServer(args) => parameter_server::run(args),
+        Bench::LoadDistribution(args) => load_distribution::run(args),
         Bench::Staleness(args) => staleness::run(args),
         Bench::Proxy(args) => proxy::run(args),
         Bench::Tail(args) => tail::run(args),

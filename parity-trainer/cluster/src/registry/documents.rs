@@ -43,6 +43,10 @@ pub(crate) fn array_key(array: ArrayId) -> String {
 pub(crate) fn report_key(by: Member, report: &Report) -> String {
     let (kind, at) = match report {
         Report::Suspect(node) => return format!("reports/{}/suspect/{}", member_name(by), node.0),
+        Report::Service(node, _) => {
+            return format!("reports/{}/service/{}", member_name(by), node.0);
+        }
+        Report::Pace(_) => return format!("reports/{}/pace", member_name(by)),
         Report::Propose(hand_over) => ("propose", hand_over.at),
         Report::Lost(at) => ("lost", *at),
     };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parapet_parameter_server::{ArrayId, Clock, HandOver, NodeId, Routing, WorkerId};
+use parapet_parameter_server::{ArrayId, Clock, HandOver, LoadPlan, NodeId, Routing, WorkerId};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -172,9 +172,10 @@ impl Registry {
         base: Revision,
         routing: &Routing,
         hand_overs: &[HandOver],
+        plan: &LoadPlan,
     ) -> Result<Revision> {
-        let table =
-            Table { routing: routing.clone(), hand_overs: hand_overs.to_vec(), revision: base };
+        let (routing, hand_overs) = (routing.clone(), hand_overs.to_vec());
+        let table = Table { routing, hand_overs, plan: plan.clone(), revision: base };
         let value = documents::write("the routing table", &table)?;
         let transaction = Transaction::default().when(LEADER, term.0);
         let transaction = transaction.when(TABLE, base).put(TABLE, value, None);

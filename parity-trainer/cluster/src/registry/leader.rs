@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_parameter_server::{Coordinator, CoordinatorConfig, ShardRef};
+use parapet_parameter_server::{Coordinator, CoordinatorConfig, LoadPlan, ShardRef};
 use tokio::time::{Instant, sleep_until};
 
 use crate::registry::store::{Backoff, Revision};
@@ -169,11 +169,16 @@ impl LeaderTerm {
         self.logged.retain(|at| change.unrecoverable.contains(at));
         let registry = membership.registry();
         let table = &view.table;
-        if change.routing != table.routing || change.hand_overs != table.hand_overs {
-            let (routing, hand_overs) = (&change.routing, &change.hand_overs);
+        let (routing, hand_overs, plan) = (&change.routing, &change.hand_overs, &change.plan);
+        let before = (&table.routing, &table.hand_overs, &table.plan);
+        if before != (routing, hand_overs, plan) {
             tracing::debug!(?routing, ?hand_overs, "changed");
-            let written = registry.change(self.term, table.revision, routing, hand_overs);
+            let written = registry.change(self.term, table.revision, routing, hand_overs, plan);
             self.written = written.await?;
+            if *plan != table.plan {
+                let LoadPlan { moved, before_us, after_us, .. } = plan;
+                tracing::info!(moved, before_us, after_us, "shards move away from slow servers");
+            }
         }
         Ok(())
     }

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use parapet_parameter_server::{
-    ArrayId, Clock, ClusterState, HandOver, KeyRange, NodeId, Peer, Routing, ShardRef, WorkerId,
+    ArrayId, Clock, ClusterState, HandOver, KeyRange, LoadPlan, NodeId, Peer, Routing, ServiceTime,
+    ShardRef, WorkerId, medians,
 };
 use serde::{Deserialize, Serialize};
 
@@ -49,6 +50,32 @@ pub enum Report {
     Propose(HandOver),
     /// This server was named for a shard whose state never came here.
     Lost(ShardRef),
+    /// Microseconds that one executor's part of a step takes this process.
+    Pace(u64),
+    /// A server's service time, as this process measures it.
+    Service(NodeId, ServiceTime),
+}
+
+/// Longer times are nonsense: of a part of a step, of a row and of none.
+const MAX_PACE: u64 = 3_600_000_000;
+const MAX_ROW_NS: u64 = 1_000_000_000;
+const MAX_BASE_US: u64 = 1_000_000;
+
+impl Report {
+    fn check(self, key: &str) -> Result<Self> {
+        match self {
+            Self::Pace(0 | MAX_PACE..) => {
+                Err(RegistryError::malformed(key, "a pace of 1 us to an hour was expected"))
+            }
+            Self::Service(_, time) if time.row_ns > MAX_ROW_NS || time.base_us > MAX_BASE_US => {
+                Err(RegistryError::malformed(
+                    key,
+                    "a service time of a second at most was expected",
+                ))
+            }
+            other => Ok(other),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -80,6 +107,8 @@ pub struct Table {
     pub routing: Routing,
     /// Shards that their tails are to hand to a server.
     pub hand_overs: Vec<HandOver>,
+    #[serde(default)]
+    pub plan: LoadPlan,
 }
 
 impl Table {
@@ -151,6 +180,8 @@ impl View {
             routing: self.table.routing.clone(),
             hand_overs: self.table.hand_overs.clone(),
             present_workers: self.present_workers.clone(),
+            services: medians(self.services()),
+            plan: self.table.plan.clone(),
             ..ClusterState::default()
         };
         for &(by, report) in self.reports.values() {
@@ -161,18 +192,36 @@ impl View {
                 }
                 (_, Report::Propose(hand_over)) => cluster.proposals.extend([hand_over]),
                 (Member::Server(node), Report::Lost(at)) => cluster.lost.extend([(node, at)]),
-                (_, Report::Lost(_)) => {}
+                (_, Report::Lost(_) | Report::Pace(_) | Report::Service(..)) => {}
             }
         }
         cluster
+    }
+
+    /// The servers' service times, as each process measures them.
+    pub fn services(&self) -> impl Iterator<Item = (NodeId, ServiceTime)> {
+        let reports = self.reports.values();
+        reports.filter_map(|&(_, report)| match report {
+            Report::Service(node, time) => Some((node, time)),
+            _ => None,
+        })
     }
 
     pub fn suspicions(&self) -> impl Iterator<Item = (Member, NodeId)> {
         let reports = self.reports.values();
         reports.filter_map(|&(by, report)| match report {
             Report::Suspect(node) => Some((by, node)),
-            Report::Propose(_) | Report::Lost(_) => None,
+            _ => None,
         })
+    }
+
+    /// Microseconds that an executor's part takes this process, if it has told.
+    pub fn pace(&self, process: WorkerId) -> Option<u64> {
+        let key = documents::report_key(Member::Worker(process), &Report::Pace(0));
+        match self.reports.get(&key) {
+            Some(&(_, Report::Pace(pace))) => Some(pace),
+            _ => None,
+        }
     }
 
     /// Takes over what a key holds now, or that it is gone.
@@ -214,7 +263,8 @@ impl View {
             "reports" => {
                 let by = rest.split('/').next().and_then(documents::parse_member);
                 let by = by.ok_or_else(unnamed)?;
-                let report = read(entry)?.map(|report| (by, report));
+                let report = read(entry)?.map(|report: Report| report.check(key)).transpose()?;
+                let report = report.map(|report| (by, report));
                 put(&mut self.reports, key.to_owned(), report);
             }
             // A key of a later version, or one that members alone need.

@@ -169,6 +169,10 @@ struct LeadingArgs {
     /// Arrays are given to servers when there are this many
     #[arg(long, value_name = "SERVERS", default_value = "1")]
     min_servers: NonZeroUsize,
+    /// Seconds between moves of ranges away from slow servers, at least; 0 to leave them where
+    /// hashing puts them
+    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    rebalance: u64,
     /// Milliseconds between signs of life; the same on all nodes
     #[arg(long, value_name = "MS", default_value_t = 100)]
     #[arg(value_parser = clap::value_parser!(u64).range(10..=60_000))]
@@ -184,6 +188,7 @@ impl LeadingArgs {
         let mut config = CoordinatorConfig::of_heartbeat(self.heartbeat());
         config.placement.replicas = self.replicas.get();
         config.min_servers = self.min_servers.get();
+        config.replan = (self.rebalance > 0).then(|| Duration::from_secs(self.rebalance));
         config
     }
 }

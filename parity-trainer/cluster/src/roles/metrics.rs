@@ -13,7 +13,7 @@ use axum::routing::get;
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use parapet_net::server::Limits;
-use parapet_parameter_server::{ArrayId, NodeId, Server};
+use parapet_parameter_server::{ArrayId, NodeId, Server, medians};
 use tokio::net::TcpListener;
 
 use crate::node::{Counters, ServerHandle};
@@ -40,7 +40,11 @@ const COUNTERS: [(&str, &str); 3] = [
     (CONNECTIONS, "Connections that were made and lost."),
 ];
 
-const GAUGES: [(&str, &str); 11] = [
+const SERVICE: &str = "parapet_parameter_server_service_seconds_per_row";
+const PACE: &str = "parapet_parameter_server_worker_pace_seconds";
+const PLANNED: &str = "parapet_parameter_server_load_plan_seconds";
+
+const GAUGES: [(&str, &str); 14] = [
     (SHARDS, "Shards held here."),
     (HEADS, "Shards that this server heads."),
     (STOPPED, "Shards that take no pushes."),
@@ -52,6 +56,9 @@ const GAUGES: [(&str, &str); 11] = [
     (LEADS, "1 on the server that leads."),
     (TABLE, "Version of the routing table."),
     (HAND_OVERS, "Shards being copied in the cluster."),
+    (SERVICE, "Time that a server takes for a row, as workers measure it."),
+    (PACE, "Time that an executor's part takes a worker."),
+    (PLANNED, "Slowest server's time of a step, before and after the last move of shards."),
 ];
 
 const MAX_CONNECTIONS: usize = 16;
@@ -117,6 +124,20 @@ impl Found {
             gauge!(LEADS).set(f64::from(u8::from(leads)));
             gauge!(TABLE).set(view.table.routing.version() as f64);
             gauge!(HAND_OVERS).set(view.table.hand_overs.len() as f64);
+            for (node, time) in medians(view.services()) {
+                gauge!(SERVICE, "server" => node.0.to_string()).set(time.seconds(1));
+            }
+            for &worker in &view.present_workers {
+                if let Some(micros) = view.pace(worker) {
+                    gauge!(PACE, "worker" => worker.0.to_string()).set(micros as f64 / 1e6);
+                }
+            }
+            let plan = &view.table.plan;
+            for (when, micros) in [("before", plan.before_us), ("after", plan.after_us)] {
+                if plan.moved > 0 {
+                    gauge!(PLANNED, "when" => when).set(micros as f64 / 1e6);
+                }
+            }
         });
         recorder.handle().render()
     }

@@ -14,13 +14,16 @@
 //! without it.
 
 mod changes;
+mod deal;
 mod executors;
+mod service;
 mod session;
 mod stale;
 mod start;
 mod state;
 
 pub use changes::MembershipChange;
+pub use deal::Deal;
 pub use session::{Settled, Training};
 pub use start::{NewTraining, next_job};
 
@@ -49,6 +52,8 @@ pub struct Job {
     pub driver: u64,
     /// Task and data; the computing processes know how to read it.
     pub task: String,
+    #[serde(default)]
+    pub deal: Deal,
     #[serde(default)]
     pub consistency: Consistency,
     #[serde(default, skip_serializing_if = "FilterSpec::is_none")]
@@ -107,13 +112,15 @@ impl Job {
         }
     }
 
-    /// Places of the executors that `host` works for: dealt out in turn, to the driver first.
+    /// Places of the executors that `host` works for, as the job's [`Deal`] says.
     pub fn executors_of(&self, host: WorkerId, view: &View) -> BTreeSet<usize> {
         let hosts = hosts_of(self, view);
-        let Some(own) = hosts.iter().position(|&other| other == host) else {
-            return BTreeSet::new();
-        };
-        (own..self.executors.len()).step_by(hosts.len()).collect()
+        let is_told = self.deal == Deal::ByPace;
+        let pace = |&host: &WorkerId| view.pace(host).filter(|_| is_told);
+        let paces = Vec::from_iter(hosts.iter().map(pace));
+        let own = hosts.iter().position(|&other| other == host);
+        let dealt = deal::deal(self.executors.len(), &paces).into_iter().enumerate();
+        dealt.filter(|&(_, at)| Some(at) == own).map(|(place, _)| place).collect()
     }
 
     /// Returns true if the registry still names this training, or is away.
@@ -165,6 +172,7 @@ mod tests {
             driver: 9,
             training: TrainingRule { rule, done: 2, measured_from: None, updates: NonZeroU64::MIN },
             consistency: Consistency::Ssp(2),
+            deal: Deal::Evenly,
             filters: "lz4".parse().unwrap(),
             task: "learn\nthis".into(),
         }

@@ -11,7 +11,7 @@ use parapet_cluster::registry::{
     Revision, Term, View,
 };
 use parapet_parameter_server::{
-    ArrayId, Clock, Epoch, HandOver, KeyRange, NodeId, Route, Routing, ShardRef, WorkerId,
+    ArrayId, Clock, Epoch, HandOver, KeyRange, LoadPlan, NodeId, Route, Routing, ShardRef, WorkerId,
 };
 use tokio::time::Instant;
 
@@ -56,7 +56,7 @@ async fn change(
     base: Revision,
     table: &Routing,
 ) -> Result<Revision, RegistryError> {
-    registry.change(term, base, table, &[]).await
+    registry.change(term, base, table, &[], &LoadPlan::default()).await
 }
 
 /// Writes the first table.
@@ -189,7 +189,9 @@ async fn table_reads_back_as_written(fixture: Fixture) {
     });
     let routing = Routing::new(u64::MAX, routes.collect()).unwrap();
     let hand_overs: Vec<_> = (0..50).map(|i| hand_over(i, NodeId(u64::MAX - i))).collect();
-    let written = registry.change(term, Revision(0), &routing, &hand_overs).await.unwrap();
+    let plan = LoadPlan::default();
+    let written = registry.change(term, Revision(0), &routing, &hand_overs, &plan);
+    let written = written.await.unwrap();
     let other = fixture.open().await;
     let view = until(&other, |view| view.table.revision == written).await;
     assert_eq!((&view.table.routing, &view.table.hand_overs), (&routing, &hand_overs));

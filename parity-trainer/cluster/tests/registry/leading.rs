@@ -12,7 +12,7 @@ use parapet_cluster::registry::{
     lead,
 };
 use parapet_parameter_server::{
-    CoordinatorConfig, HandOver, KeyRange, NodeId, Placement, Route, Routing,
+    CoordinatorConfig, HandOver, KeyRange, LoadPlan, NodeId, Placement, Route, Routing,
 };
 use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
@@ -172,7 +172,7 @@ async fn leader_that_does_not_act_is_replaced(fixture: Fixture) {
     let chain: Vec<NodeId> = nodes.keys().copied().collect();
     define(&registry, 1).await;
     let routing = Routing::new(3, vec![route(0, 800, 3, &chain)]).unwrap();
-    let written = registry.change(term, Revision(0), &routing, &[]).await;
+    let written = registry.change(term, Revision(0), &routing, &[], &LoadPlan::default()).await;
     written.unwrap();
     until(&registry, |view| !view.table.routing.routes().is_empty()).await;
     let dead = nodes.remove(&chain[0]).unwrap();

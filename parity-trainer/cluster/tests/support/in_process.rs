@@ -88,7 +88,7 @@ fn decide(view: &View, report: Report) -> Option<View> {
                 next.servers.remove(&node);
             }
         }
-        Report::Lost(_) => return None,
+        Report::Lost(_) | Report::Pace(_) | Report::Service(..) => return None,
     }
     (next != *view).then_some(next)
 }

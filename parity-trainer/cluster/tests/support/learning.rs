@@ -3,7 +3,7 @@
 use parapet_cluster::array::FilterSpec;
 use parapet_cluster::registry::Registry;
 use parapet_cluster::roles::ClusterError;
-use parapet_cluster::roles::training::{Job, NewTraining, Settled, Training};
+use parapet_cluster::roles::training::{Deal, Job, NewTraining, Settled, Training};
 use parapet_parameter_server::Consistency;
 use parapet_parameter_server::optimiser::{OptimiserConfig, OptimiserSpec, Schedule};
 use tokio::sync::mpsc;
@@ -90,6 +90,7 @@ pub fn new(steps: u64, weights: &[f32]) -> NewTraining<'_> {
     NewTraining {
         rule: adamw(steps),
         executors: EXECUTORS,
+        deal: Deal::ByPace,
         shards: 3,
         weights,
         measured_from: None,

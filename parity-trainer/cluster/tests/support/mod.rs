@@ -14,7 +14,7 @@ use parapet_cluster::array::{ArraySpec, FilterSpec};
 use parapet_cluster::node::{
     Counters, Membership, NodeConfig, ServerHandle, TaskSpec, Transport, Worker,
 };
-use parapet_cluster::registry::{MemoryStore, Registry, View};
+use parapet_cluster::registry::{MemoryStore, Registry, Store as _, Transaction, View};
 use parapet_cluster::roles::training::Job;
 use parapet_cluster::roles::{
     ClusterError, ServerRole, ServerSettings, await_array, coordinate, define,
@@ -111,6 +111,12 @@ impl Cluster {
     /// Two servers that hold each range and a coordinator, for trainings.
     pub async fn for_training(transport: Transport) -> Self {
         Self::start(transport, 2, 2, Consistency::Bsp, true).await
+    }
+
+    /// Writes an entry of the registry by hand.
+    pub async fn write(&self, key: &str, value: &str) {
+        let change = Transaction::default().put(key, value.to_owned(), None);
+        self.store.commit(change).await.unwrap();
     }
 
     /// A registry as of one more process.

@@ -398,7 +398,7 @@ fn shard_leaves_a_slow_server_once_it_is_known_and_stays_away_under_a_new_leader
     assert!(held(&cluster.routing, 1) >= 3);
     let time = |row_ns| ServiceTime { base_us: 0, row_ns };
     cluster.services = (1..=4).map(|node| (NodeId(node), time(10_000))).collect();
-    let mut settle = |leader: &mut Coordinator, cluster: &mut ClusterState, from: u64| {
+    let settle = |leader: &mut Coordinator, cluster: &mut ClusterState, from: u64| {
         for now in from..from + 100 {
             let change = leader.decide(ms(now), cluster);
             cluster.proposals = change.hand_overs.iter().copied().collect();

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use parapet_cluster::array::FilterSpec;
+use parapet_cluster::roles::training::Deal;
 use parapet_decoder::OutputSpec;
 use parapet_encoder::{CodeSpec, EncoderKind};
 use parapet_parameter_server::Consistency;
@@ -16,8 +17,11 @@ use crate::command::settings::{
     Checked, Common, Flags, digest, model_name, names, needed, network, path, range,
 };
 
-/// Parts of a step on a cluster, unless `--executors` says otherwise.
-const EXECUTORS: u32 = 4;
+/// Parts of a step on a cluster, at most, unless `--executors` says otherwise: four for each of four
+/// processes, so that slow ones can be given fewer.
+const EXECUTORS: u32 = 16;
+/// The least groups in such a part: batch norm works on each part by itself.
+const PART: u32 = 8;
 /// Steps of a run that has no time limit, unless `--steps` says otherwise.
 const STEPS: u32 = 4000;
 /// Share of a query's time, and minutes of training, for a stack's network, unless `--max-cost` and
@@ -150,10 +154,14 @@ pub(crate) struct Settings {
     /// `etcd://HOST:PORT/CLUSTER` [default: a parameter server's store in this process]
     #[arg(long, value_name = "REGISTRY")]
     pub(super) cluster: Option<String>,
-    /// Parts that each step is cut into on a cluster, more than it has processes; 1 for the very
-    /// weights of a run without a cluster [default: 4]
+    /// Parts that each step is cut into on a cluster, some four for each process; 1 for the very
+    /// weights of a run without a cluster [default: 16, or fewer of at least 8 groups]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     executors: Option<u32>,
+    /// Dealing of the parts to processes: `by-pace`, fewer to slow ones, or `evenly` [default:
+    /// by-pace]
+    #[arg(long, value_enum)]
+    pub(super) deal: Option<Deal>,
     /// Consistency model, a bound on the staleness of parameters: `bsp`, nothing;
     /// `bounded-delay:STEPS`, `ssp:STEPS` or `eager-ssp:STEPS`, so many; `eventual`, any. Under all
     /// but bsp a slow process delays the others only once it is as far behind, each part of a step
@@ -214,7 +222,11 @@ impl Settings {
     /// Parts of a step, which any process of a cluster may compute.
     pub(super) fn executors(&self) -> u32 {
         match self.cluster {
-            Some(_) => self.executors.unwrap_or(EXECUTORS).max(1),
+            Some(_) => self.executors.unwrap_or_else(|| {
+                let batch = self.common.batch;
+                let most = EXECUTORS.min(batch / PART).max(1);
+                (1..=most).rev().find(|parts| batch.is_multiple_of(*parts)).unwrap_or(1)
+            }),
             None => 1,
         }
     }

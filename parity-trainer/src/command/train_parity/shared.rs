@@ -80,6 +80,7 @@ pub(super) fn trainer(
     let plan = RemotePlan {
         rule: run.rule,
         executors: settings.executors() as usize,
+        deal: settings.deal.unwrap_or_default(),
         consistency: settings.consistency.unwrap_or_default(),
         filters: settings.filters.unwrap_or_default(),
         // The first line is for people.

@@ -5,7 +5,9 @@ use std::io::{IsTerminal as _, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_parameter_server::{Clock, NodeId, Route, ShardRef, WorkerId};
+use parapet_parameter_server::{
+    Clock, LoadPlan, NodeId, Route, ServiceTime, ShardRef, WorkerId, medians,
+};
 use tokio::time::timeout;
 
 use super::{RegistryArgs, Stop};
@@ -74,6 +76,14 @@ fn render(registry: &str, view: &View, statuses: &Statuses) -> String {
     let mut parts = vec![format!("registry {registry}{away}, led by {leader}\n")];
     let tables = [servers(view, statuses), ranges(view, statuses)];
     parts.extend(tables.iter().map(align));
+    let LoadPlan { moved, before_us, after_us, .. } = view.table.plan;
+    if moved > 0 {
+        let [before, after] = [before_us, after_us].map(|micros| micros as f64 / 1e3);
+        parts.push(format!(
+            "{moved} ranges were moved for load: the slowest server takes {after:.1} ms a step \
+             instead of {before:.1}, as predicted\n"
+        ));
+    }
     let workers = workers(view, statuses);
     if workers.len() > 1 {
         parts.push(align(&workers));
@@ -99,7 +109,8 @@ fn table(head: &str) -> Rows {
 }
 
 fn servers(view: &View, statuses: &Statuses) -> Rows {
-    let mut rows = table("SERVER|ADDRESS|WEIGHT|RANGES|HEADS|BYTES|RECEIVED|SENT|DROPPED");
+    let mut rows = table("SERVER|ADDRESS|WEIGHT|RANGES|HEADS|BYTES|RECEIVED|SENT|DROPPED|US A ROW");
+    let services = medians(view.services());
     let routes = view.table.routing.routes();
     let named = routes.iter().flat_map(|route| route.chain.iter().copied());
     let known: BTreeSet<NodeId> = view.servers.keys().copied().chain(named).collect();
@@ -121,6 +132,8 @@ fn servers(view: &View, statuses: &Statuses) -> Rows {
                     status.sent.to_string(),
                     status.dropped.to_string(),
                 ]);
+                let micros = |time: &ServiceTime| format!("{:.1}", time.seconds(1) * 1e6);
+                cells.extend(services.get(&node).map(micros));
             }
             None => cells.push("does not answer".to_owned()),
         }
@@ -165,7 +178,8 @@ fn workers(view: &View, statuses: &Statuses) -> Rows {
         }
     }
     let foremost = clocks.values().copied().max().unwrap_or_default();
-    let mut rows = table("WORKER|KIND|CLOCK|BEHIND");
+    let job = view.job.as_deref().and_then(|job| Job::parse(job).ok());
+    let mut rows = table("WORKER|KIND|CLOCK|BEHIND|EXECUTORS|PACE");
     let listed: BTreeSet<WorkerId> = view.workers.listed().collect();
     for worker in &listed | &view.present_workers {
         let kind = match listed.contains(&worker) {
@@ -175,6 +189,12 @@ fn workers(view: &View, statuses: &Statuses) -> Rows {
         let mut cells = vec![worker.0.to_string(), kind.to_owned()];
         if let Some(clock) = clocks.get(&worker) {
             cells.extend([clock.0, foremost.0 - clock.0].map(|clock| clock.to_string()));
+        }
+        if let Some(job) = job.as_ref().filter(|_| view.present_workers.contains(&worker)) {
+            let pace = view.pace(worker).map(|micros| format!("{:.1} ms", micros as f64 / 1e3));
+            cells.resize(4, "-".to_owned());
+            cells.push(job.executors_of(worker, view).len().to_string());
+            cells.push(pace.unwrap_or_else(|| "not told".to_owned()));
         }
         rows.push(cells);
     }

@@ -40,8 +40,12 @@ pub(super) async fn run(args: &Args, programs: &Programs, stop: Stop) -> Result<
         return Err(ClusterError::Failed(text.to_owned()));
     }
     let serving = Serving::start(&args.listen).await?;
-    let leading =
-        LeadingArgs { replicas: args.replicas, min_servers: args.servers, heartbeat: 100 };
+    let leading = LeadingArgs {
+        replicas: args.replicas,
+        min_servers: args.servers,
+        rebalance: 5,
+        heartbeat: 100,
+    };
     let ended = CancellationToken::new();
     let (registry, ends) = (serving.registry.clone(), ended.clone().cancelled_owned());
     let coordinating =

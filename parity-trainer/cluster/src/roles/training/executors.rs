@@ -93,6 +93,7 @@ impl Training {
         gradient: impl Iterator<Item = f32>,
     ) -> Result<()> {
         self.begin_step();
+        self.pace.computed(self.since.elapsed());
         let gradient = padded(gradient, self.job.length);
         let parts = self.executors.filter(executor, gradient);
         let parts = parts.map_err(|error| self.failed("the gradient", error))?;
@@ -115,6 +116,7 @@ impl Training {
         }
         self.handed_in.insert(executor);
         self.stale.steps.insert(executor, self.step + 1);
+        self.pace.begin(self.since.elapsed());
         Ok(())
     }
 }

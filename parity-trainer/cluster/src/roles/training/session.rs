@@ -10,11 +10,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::changes::{Changes, MembershipChange};
+use super::deal::PaceMeter;
 use super::executors::Executors;
+use super::service::ServiceMeter;
 use super::stale::Stale;
 use super::{Job, hosts_of};
 use crate::node::{Pending, Pulled, TaskSpec, Worker};
-use crate::registry::{Member, Membership, Registry, RegistryError, View};
+use crate::registry::{Member, Membership, Registry, RegistryError, Report, View};
 use crate::roles::{ClusterError, Result};
 
 /// Time that a step may take, with validation by slow processes.
@@ -60,7 +62,9 @@ pub struct Training {
     next: Option<(usize, Pending<Pulled>)>,
     pub(super) failures: (mpsc::Sender<String>, mpsc::Receiver<String>),
     changes: Changes,
-    since: Instant,
+    pub(super) pace: PaceMeter,
+    service: ServiceMeter,
+    pub(super) since: Instant,
     /// Since when the parameters are those after different steps.
     apart: Option<Instant>,
 }
@@ -95,6 +99,8 @@ impl Training {
             next: None,
             failures: mpsc::channel(1),
             changes: Changes::default(),
+            pace: PaceMeter::default(),
+            service: ServiceMeter::default(),
             since: Instant::now(),
             apart: None,
         };
@@ -154,6 +160,7 @@ impl Training {
         self.begin_step();
         let own = self.own();
         self.executors.keep(&own);
+        self.pace.begin(self.since.elapsed());
         if self.adds_up() {
             own.difference(&self.handed_in).copied().collect()
         } else {
@@ -293,10 +300,19 @@ impl Training {
     /// These are the parameters after this step.
     pub(super) fn go_on(&mut self, pulled: Pulled, step: u64) {
         self.contained = self.job.steps_at(pulled.clock);
+        let served = pulled.served;
         self.step = step;
         self.weights = pulled.values;
         let (step, members) = (self.steps_done(), self.members());
-        self.changes.end(self.since.elapsed(), step, members);
+        let now = self.since.elapsed();
+        self.changes.end(now, step, members);
+        let services = self.service.observe(now, &served).into_iter();
+        let services = services.map(|(node, time)| Report::Service(node, time));
+        for report in services.chain(self.pace.end_step(now).map(Report::Pace)) {
+            if let Err(error) = self.membership.report(report) {
+                tracing::warn!(%error, "the others are not told {report:?}");
+            }
+        }
     }
 
     fn members(&self) -> BTreeSet<Member> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use parapet_parameter_server::optimiser::{OptimiserConfig, TrainingRule};
 use parapet_parameter_server::{Clock, Consistency, Key, Keys, Values, WorkerId};
 
+use super::deal::Deal;
 use super::executors::{Executors, padded};
 use super::{Job, Training};
 use crate::array::FilterSpec;
@@ -20,6 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct NewTraining<'a> {
     pub rule: OptimiserConfig,
     pub executors: usize,
+    pub deal: Deal,
     /// Into how many shards the parameters are cut, at most.
     pub shards: u64,
     pub weights: &'a [f32],
@@ -78,6 +80,7 @@ impl Training {
                 measured_from: new.measured_from,
                 updates: updates.unwrap_or(NonZeroU64::MIN),
             },
+            deal: new.deal,
             consistency: new.consistency,
             task: new.task.to_owned(),
         };

@@ -1,0 +1,250 @@
+//! Gain of moving shards away from a slow server: four servers in network namespaces of their own
+//! behind rate-limited links (`tc tbf`, both ways), one of which has an eighth of the bandwidth.
+//!
+//! One process pushes the gradients of four executors and pulls the parameters, and computes
+//! nothing, so that a step takes what the servers take. The oracle is the cluster without the slow
+//! server, whose links would carry less than one of its shards in the others' time.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use parapet_cluster::node::Transport;
+use parapet_cluster::registry::Address;
+use parapet_cluster::roles::training::{NewTraining, Settled, Training};
+
+use crate::support::learning::new;
+use crate::workers::median;
+
+const HUB: &str = "parapet-load-hub";
+const SERVERS: usize = 4;
+/// Megabits per second of a server's link, and of a slow one's.
+const RATE: f64 = 160.0;
+const SLOW: f64 = RATE / 8.0;
+const EXECUTORS: usize = 4;
+const REGISTRY: &str = "10.78.0.254:7070";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Seconds of a run
+    #[arg(long, default_value_t = 120)]
+    seconds: u64,
+    /// Seconds at the end of a run, or before a change of the slow server, that count
+    #[arg(long, default_value_t = 30)]
+    last: u64,
+    /// Servers that hold each shard
+    #[arg(long, value_delimiter = ',', default_value = "1,2")]
+    replicas: Vec<usize>,
+    #[arg(long, default_value_t = 1)]
+    rounds: usize,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Push {
+    #[arg(long)]
+    seconds: u64,
+    #[arg(long, default_value_t = 1 << 18)]
+    parameters: usize,
+    #[arg(long, default_value_t = 16)]
+    shards: u64,
+}
+
+impl Push {
+    /// Prints when each step was done, in milliseconds.
+    pub(crate) async fn run(&self) {
+        let address: Address = format!("parapet://{REGISTRY}").parse().unwrap();
+        let registry = address.open().await.unwrap();
+        let weights = vec![0.5; self.parameters];
+        let new =
+            NewTraining { executors: EXECUTORS, shards: self.shards, ..new(1 << 30, &weights) };
+        let begun = Training::begin(&registry, address.cluster(), Transport::Sockets, new).await;
+        let (mut training, begun) = (begun.unwrap(), Instant::now());
+        while begun.elapsed() < Duration::from_secs(self.seconds) {
+            for executor in training.to_do() {
+                let gradient = training.weights().to_vec();
+                training.push(executor, gradient.into_iter()).await.unwrap();
+            }
+            if training.settle().await.unwrap() == Settled::Done {
+                println!("{}", begun.elapsed().as_millis());
+            }
+        }
+        training.leave().await.unwrap();
+    }
+}
+
+fn run(words: &str) {
+    let mut words = words.split_whitespace();
+    let status = Command::new(words.next().unwrap()).args(words.clone()).status();
+    assert!(status.is_ok_and(|status| status.success()), "{:?}", Vec::from_iter(words));
+}
+
+/// Four servers and a hub with the registry, until this is dropped.
+struct Network;
+
+impl Network {
+    fn new() -> Self {
+        let network = Self;
+        network.remove();
+        run(&format!("ip netns add {HUB}"));
+        run(&format!("ip -n {HUB} link add bridge type bridge"));
+        for line in
+            ["link set lo up", "link set bridge up", "address add 10.78.0.254/24 dev bridge"]
+        {
+            run(&format!("ip -n {HUB} {line}"));
+        }
+        for server in 0..SERVERS {
+            let space = space(server);
+            run(&format!("ip netns add {space}"));
+            run(&format!("ip link add s{server} netns {HUB} type veth peer eth0 netns {space}"));
+            run(&format!("ip -n {HUB} link set s{server} master bridge up"));
+            run(&format!("ip -n {space} address add 10.78.0.{}/24 dev eth0", server + 1));
+            run(&format!("ip -n {space} link set eth0 up"));
+            network.limit(server, RATE);
+        }
+        network
+    }
+
+    fn limit(&self, server: usize, rate: f64) {
+        for (space, device) in
+            [(HUB.to_owned(), format!("s{server}")), (space(server), "eth0".into())]
+        {
+            run(&format!(
+                "tc -n {space} qdisc replace dev {device} root tbf rate {rate}mbit burst 64kb \
+                 latency 200ms"
+            ));
+        }
+    }
+
+    fn remove(&self) {
+        for space in (0..SERVERS).map(space).chain([HUB.to_owned()]) {
+            let mut delete = Command::new("ip");
+            let _ = delete.args(["netns", "delete", &space]).stderr(Stdio::null()).status();
+        }
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+fn space(server: usize) -> String {
+    format!("parapet-load-{server}")
+}
+
+/// A process that ends with this.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start(space: &str, program: &PathBuf, words: &str) -> Process {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", space]).arg(program).args(words.split_whitespace());
+    Process(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
+}
+
+/// What is slow in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Slow {
+    Nothing,
+    First,
+    /// The first, and after half of the time another one.
+    Another,
+    /// The slow one is left out.
+    Without,
+}
+
+/// Steps in each second's stretch of `last` seconds at the end of each half that counts.
+fn measure(args: &Args, replicas: usize, slow: Slow, rebalance: u64) -> Vec<f64> {
+    let network = Network::new();
+    let folder = std::env::current_exe().unwrap();
+    let program = folder.parent().unwrap().parent().unwrap().join("parapet-parameter-server");
+    let servers: Vec<usize> = match slow {
+        Slow::Without => (1..SERVERS).collect(),
+        _ => (0..SERVERS).collect(),
+    };
+    if !matches!(slow, Slow::Nothing | Slow::Without) {
+        network.limit(0, SLOW);
+    }
+    let leading =
+        format!("--replicas {replicas} --min-servers {} --rebalance {rebalance}", servers.len());
+    let mut processes =
+        vec![start(HUB, &program, &format!("coordinator --serve {REGISTRY} {leading}"))];
+    std::thread::sleep(Duration::from_millis(500));
+    for &server in &servers {
+        let words = format!(
+            "server --registry parapet://{REGISTRY} --listen 10.78.0.{}:0 {leading}",
+            server + 1
+        );
+        processes.push(start(&space(server), &program, &words));
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    let own = std::env::current_exe().unwrap();
+    let mut pushing = start(HUB, &own, &format!("push --seconds {}", args.seconds));
+    if slow == Slow::Another {
+        std::thread::sleep(Duration::from_secs(args.seconds / 2));
+        network.limit(0, RATE);
+        network.limit(1, SLOW);
+    }
+    let mut said = String::new();
+    let mut output = pushing.0.stdout.take().unwrap();
+    std::io::Read::read_to_string(&mut output, &mut said).unwrap();
+    let done: Vec<u64> = said.lines().map(|line| line.parse().unwrap()).collect();
+    let ends = match slow {
+        Slow::Another => vec![args.seconds / 2, args.seconds],
+        _ => vec![args.seconds],
+    };
+    let rate = |end: u64| {
+        let stretch = (end - args.last) * 1000..end * 1000;
+        done.iter().filter(|at| stretch.contains(at)).count() as f64 / args.last as f64
+    };
+    ends.into_iter().map(rate).collect()
+}
+
+const ARMS: [(&str, Slow, u64); 6] = [
+    ("ring, one slow", Slow::First, 0),
+    ("load distribution, one slow", Slow::First, 5),
+    ("oracle, one slow", Slow::Without, 0),
+    ("load distribution, another one slow after half of the time", Slow::Another, 5),
+    ("ring, none slow", Slow::Nothing, 0),
+    ("load distribution, none slow", Slow::Nothing, 5),
+];
+
+pub(crate) fn bench(args: &Args) {
+    println!(
+        "{SERVERS} servers of {RATE} Mbit/s each, a slow one of {SLOW}; 1 MiB of parameters in 16 \
+         shards, {EXECUTORS} executors in one process that computes nothing. Steps/s of the last \
+         {} s of {} s; medians of {} runs in turns.\n\n| replicas | arm | steps/s | over the ring \
+         | over the oracle |\n|---|---|---|---|---|",
+        args.last, args.seconds, args.rounds
+    );
+    for &replicas in &args.replicas {
+        let mut runs: Vec<Vec<Vec<f64>>> = vec![Vec::new(); ARMS.len()];
+        for round in 0..args.rounds {
+            for (runs, &(name, slow, rebalance)) in runs.iter_mut().zip(&ARMS) {
+                let rates = measure(args, replicas, slow, rebalance);
+                eprintln!("round {round}, {replicas} replicas, {name}: {rates:.2?} steps/s");
+                runs.push(rates);
+            }
+        }
+        let rate =
+            |arm: usize, half: usize| median(runs[arm].iter().map(|run| run[half]).collect());
+        let oracle = rate(2, 0);
+        for (arm, (name, slow, _)) in ARMS.iter().enumerate() {
+            let ring = rate(if *slow == Slow::Nothing { 4 } else { 0 }, 0);
+            let last = runs[arm][0].len() - 1;
+            let own = rate(arm, last);
+            let over = match slow {
+                Slow::Nothing => "-".to_owned(),
+                _ => format!("{:.2}", own / oracle),
+            };
+            println!("| {replicas} | {name} | {own:.2} | {:.2} | {over} |", own / ring);
+        }
+    }
+}
