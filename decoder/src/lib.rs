@@ -92,10 +92,8 @@ pub fn check_group(
         return Err(DecodeError::NotMissing { slot });
     }
     for (outputs, expected) in [(predictions, expected), (parity, expected * code.slots())] {
-        let mut outputs = outputs.iter().flatten();
-        if let Some(odd) = outputs.find(|output| output.len() != expected) {
-            let got = odd.len();
-            return Err(DecodeError::UnequalLength { expected, got });
+        if let Some(odd) = outputs.iter().flatten().find(|output| output.len() != expected) {
+            return Err(DecodeError::UnequalLength { expected, got: odd.len() });
         }
     }
     let missing = predictions.iter().filter(|prediction| prediction.is_none()).count();

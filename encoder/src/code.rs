@@ -1,5 +1,4 @@
-//! The code: k queries, r parity rows, and the r x k generator that says how much of each query is
-//! in each row.
+//! The code: k queries, r parity rows, and the r x k generator, the share of each query in a row.
 
 use serde::{Deserialize, Serialize};
 use strum::Display;
@@ -159,8 +158,7 @@ impl Code {
         self.decoding
     }
 
-    /// Samples that a parity query holds for each sample of a query: k where samples are
-    /// stacked.
+    /// Samples that a parity query holds for each sample of a query: k where samples are stacked.
     pub fn stacked(&self) -> usize {
         match self.encoder {
             EncoderKind::Stack => self.k,
@@ -261,8 +259,7 @@ impl TryFrom<&CodeSpec> for Code {
             let problem = format!(
                 "\"concat\" has r = 1 and a generator of ones where it is linear, not r = {r}"
             );
-            let fix = "use \"sum\", or decoding = \"slots\"";
-            return Err(CodeError::new("encoder", problem, fix));
+            return Err(CodeError::new("encoder", problem, "use \"sum\", or decoding = \"slots\""));
         }
         spec.transform.check_numbers()?;
         let code = Self { encoder, decoding, k, r, generator, transform: spec.transform.clone() };
@@ -294,8 +291,7 @@ fn check_decoding(encoder: EncoderKind, decoding: Decoding) -> Result<(), CodeEr
 
 /// `shape` with an axis of `count` in front, if there are several.
 fn with_axis(count: usize, shape: &[usize]) -> Vec<usize> {
-    let axis = (count > 1).then_some(count);
-    axis.into_iter().chain(shape.iter().copied()).collect()
+    (count > 1).then_some(count).into_iter().chain(shape.iter().copied()).collect()
 }
 
 fn flatten(rows: &[Vec<f32>], k: usize, r: usize) -> Result<Vec<f32>, CodeError> {

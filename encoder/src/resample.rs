@@ -9,8 +9,7 @@
 
 use std::ops::Range;
 
-/// Input pixels that are worked on at a time: they stay in the first-level cache, and room for them
-/// on the stack.
+/// Input pixels that are worked on at a time: they stay in the first-level cache, on the stack.
 pub(crate) const STRIP: usize = 512;
 
 /// Output pixels whose inputs fit into a strip.
