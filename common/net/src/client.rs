@@ -51,8 +51,7 @@ pub enum SendError {
     Connect(std::io::Error),
     #[error("no connection within {0:?}")]
     ConnectTimeout(Duration),
-    /// Also where the server refused this client's certificate, which TLS 1.3 says after the
-    /// handshake.
+    /// Also where the server refused this client's certificate, told after TLS 1.3's handshake.
     #[error("no TLS connection: {0}")]
     Tls(TlsFailure),
     /// It ended before a response came.
@@ -146,8 +145,7 @@ impl Connections {
             // A server that died with the request in hand refuses connections: it may have seen the
             // request all the same.
             let connection = connected.map_err(|refused| lost.unwrap_or(refused))?;
-            let exchanged = self.exchange(connection, request()).await;
-            exchanged.map_err(|broken| broken.error)
+            self.exchange(connection, request()).await.map_err(|broken| broken.error)
         })
         .await
     }
@@ -172,8 +170,7 @@ impl Connections {
     }
 
     async fn connect(&self) -> Result<Connection, SendError> {
-        // Asked for first: certificates that change meanwhile cost a connection, and are not
-        // missed.
+        // Asked for first: certificates that change meanwhile cost a connection.
         let generation = self.generation();
         let connecting = self.open();
         let stream = match self.limits.connect_timeout {
@@ -217,8 +214,7 @@ impl Connections {
             let exchange = async {
                 let lost = |error| Broken::lost(used, error);
                 sender.ready().await.map_err(lost)?;
-                let response = sender.send_request(request).await.map_err(lost)?;
-                let (parts, body) = response.into_parts();
+                let (parts, body) = sender.send_request(request).await.map_err(lost)?.into_parts();
                 let body = Limited::new(body, limit).collect().await.map_err(|error| Broken {
                     stale: false,
                     error: match error.is::<LengthLimitError>() {

@@ -55,8 +55,7 @@ impl Accept for TcpListener {
     }
 }
 
-/// Accepts until it succeeds, with a pause after each failure that the next connection would
-/// meet as well.
+/// Accepts until it succeeds, with a pause after each failure that the next would meet as well.
 pub(crate) struct Acceptor<A> {
     source: A,
     /// The pause after the last failure, and when it ends; kept here so that cancelling the wait
@@ -69,8 +68,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl<A: Accept> Acceptor<A> {
     pub(crate) fn new(source: A) -> Self {
-        let pause = None;
-        Self { source, pause }
+        Self { source, pause: None }
     }
 
     /// Waits for the next connection; cancel-safe.

@@ -75,8 +75,7 @@ impl ClientTls {
         }
         let name = |name: &String| server_name(name).ok_or_else(|| TlsError::Name(name.clone()));
         let name = files.server_name.as_ref().map(name).transpose()?;
-        let credentials = Arc::new(Credentials::load(files)?);
-        Ok(Self { credentials, name })
+        Ok(Self { credentials: Arc::new(Credentials::load(files)?), name })
     }
 
     /// The name that the certificate of a server at `host` must have; `None` if a host of this
@@ -175,8 +174,7 @@ impl Side for ServerFiles {
             (None, None) => builder.with_no_client_auth(),
         };
         let config = builder.with_single_cert(chain.certificates, chain.key);
-        let config = config.map_err(|error| chain.file.unusable(error))?;
-        Ok((config, expiry))
+        Ok((config.map_err(|error| chain.file.unusable(error))?, expiry))
     }
 
     fn speak(config: &mut ServerConfig, application: Application) {
