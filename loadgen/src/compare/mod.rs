@@ -75,8 +75,7 @@ impl Measured {
     pub fn records(&self) -> Vec<Record> {
         let blocks = self.blocks.iter().flat_map(|block| {
             let shift = (block.started_s * 1e6) as u64;
-            let records = block.recording.records.iter();
-            records.map(move |record| record.shifted(|at| at + shift))
+            block.recording.records.iter().map(move |record| record.shifted(|at| at + shift))
         });
         blocks.collect()
     }

@@ -54,15 +54,12 @@ impl Pool {
     /// As [`Self::quantile_ms`], had block `i` occurred `times[i]` times.
     pub(super) fn weighted_quantile_ms(&self, quantile: f64, times: &[u32]) -> Option<f64> {
         let weigh = |counts: &[u64]| -> u64 {
-            let counts = counts.iter().zip(times);
-            counts.map(|(count, times)| count * u64::from(*times)).sum()
+            counts.iter().zip(times).map(|(count, times)| count * u64::from(*times)).sum()
         };
         let wanted = rank(weigh(&self.sizes), quantile);
-        let chunks = self.before.partition_point(|before| weigh(before) < wanted);
-        let chunk = chunks.checked_sub(1)?;
+        let chunk = self.before.partition_point(|before| weigh(before) < wanted).checked_sub(1)?;
         let mut below = weigh(&self.before[chunk]);
-        let samples = &self.samples[chunk * CHUNK..];
-        let found = samples.iter().find(|(_, block)| {
+        let found = self.samples[chunk * CHUNK..].iter().find(|(_, block)| {
             below += u64::from(times[*block as usize]);
             below >= wanted
         });

@@ -25,10 +25,8 @@ pub fn summarise(settings: Settings, recording: &Recording) -> RunReport {
     }
     let lag = LagReport::of(recording);
     let elapsed_s = recording.ended.as_secs_f64();
-    let answered_per_s = match elapsed_s > 0.0 {
-        true => tally.counts.answered as f64 / elapsed_s,
-        false => 0.0,
-    };
+    let answered_per_s =
+        if elapsed_s > 0.0 { tally.counts.answered as f64 / elapsed_s } else { 0.0 };
     RunReport {
         schema: SCHEMA.to_owned(),
         valid: lag.is_valid(),
@@ -161,8 +159,7 @@ impl Tally {
 
 impl Accuracy {
     fn of(judged: usize, correct: usize) -> Option<Self> {
-        let accuracy = correct as f64 / judged as f64;
-        (judged > 0).then_some(Self { judged, correct, accuracy })
+        (judged > 0).then_some(Self { judged, correct, accuracy: correct as f64 / judged as f64 })
     }
 }
 

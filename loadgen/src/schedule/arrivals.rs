@@ -23,10 +23,9 @@ use serde_with::{DeserializeFromStr, SerializeDisplay};
 use strum::Display;
 
 /// Distribution of arrivals over time. Reports hold its text form.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, SerializeDisplay, DeserializeFromStr, JsonSchema, Display,
-)]
+#[derive(SerializeDisplay, DeserializeFromStr, JsonSchema)]
 #[schemars(with = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
 #[strum(serialize_all = "lowercase")]
 pub enum Arrivals {
     /// Evenly spaced: `i / rate`.
@@ -210,9 +209,7 @@ mod tests {
     fn dispersion(times: impl Iterator<Item = f64>, window_s: f64, windows: usize) -> f64 {
         let mut counts = vec![0.0; windows];
         for at in times {
-            let Some(count) = counts.get_mut((at / window_s) as usize) else {
-                break;
-            };
+            let Some(count) = counts.get_mut((at / window_s) as usize) else { break };
             *count += 1.0;
         }
         let mean = counts.iter().sum::<f64>() / windows as f64;

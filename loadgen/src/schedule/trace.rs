@@ -50,8 +50,7 @@ impl Trace {
         );
         let digest = Sha256::digest(&raw);
         let times_s = if raw.starts_with(&GZIP_MAGIC) {
-            let unpacked = MultiGzDecoder::new(raw.as_slice());
-            parse(BufReader::new(unpacked), scale, MAX_REQUESTS)
+            parse(BufReader::new(MultiGzDecoder::new(raw.as_slice())), scale, MAX_REQUESTS)
         } else {
             parse(raw.as_slice(), scale, MAX_REQUESTS)
         };
@@ -91,8 +90,7 @@ fn parse(mut lines: impl BufRead, scale: f64, most: usize) -> anyhow::Result<Vec
         if text.is_empty() {
             continue;
         }
-        let first = text.split([',', ';', '\t', ' ']).next().unwrap_or_default();
-        let first = first.trim_matches('"');
+        let first = text.split([',', ';', '\t', ' ']).next().unwrap_or_default().trim_matches('"');
         let header = |c: char| c.is_alphabetic() || c == '#' || c == '_';
         let found = match first.parse::<f64>() {
             Ok(found) if found.is_finite() => found,
