@@ -56,8 +56,7 @@ fn disturb_serving(arguments: &[String]) -> Result<()> {
     );
     let outcome = command.quiet().run();
     if results.exists() {
-        let name = "cargo xtask chaos serving";
-        report::write(report::FRONTEND, name, &sh.read_file(&results)?)?;
+        report::write(report::FRONTEND, "cargo xtask chaos serving", &sh.read_file(&results)?)?;
     }
     outcome.with_context(|| format!("see {}", folder.display()))
 }

@@ -13,13 +13,11 @@ pub(crate) struct Model {
 
 impl Model {
     pub(crate) fn deployed() -> Self {
-        let arguments = "train-deployed --network lenet:16 --epochs 60".to_owned();
-        Self::one("fashion", arguments)
+        Self::one("fashion", "train-deployed --network lenet:16 --epochs 60".to_owned())
     }
 
     pub(crate) fn small() -> Self {
-        let arguments = "train-deployed --network lenet:4 --epochs 15".to_owned();
-        Self::one("fashion-small", arguments)
+        Self::one("fashion-small", "train-deployed --network lenet:4 --epochs 15".to_owned())
     }
 
     fn one(name: &str, arguments: String) -> Self {
@@ -103,8 +101,7 @@ pub(crate) fn load_command<'a>(
     let pace =
         format!("run --target http://{address} --model {model} --rate {rate} --duration {seconds}");
     let command = generator.args(pace.split(' ')).arg("--images");
-    let command = command.arg(images()).arg("--json").arg(report);
-    command.quiet().ignore_stdout()
+    command.arg(images()).arg("--json").arg(report).quiet().ignore_stdout()
 }
 
 /// Runs the optimised load generator against the deployed model; returns its report.
@@ -141,8 +138,7 @@ fn images() -> PathBuf {
 
 fn pixels() -> Result<Vec<f32>> {
     let images = read_idx(&images())?;
-    let first = images.bytes.iter().take(SIDE * SIDE);
-    Ok(first.map(|&byte| f32::from(byte) / 255.0).collect())
+    Ok(images.bytes.iter().take(SIDE * SIDE).map(|&byte| f32::from(byte) / 255.0).collect())
 }
 
 pub(crate) fn json_query() -> Result<String> {
@@ -150,8 +146,7 @@ pub(crate) fn json_query() -> Result<String> {
     Ok(json!({ "id": "first", "inputs": [input] }).to_string())
 }
 
-/// The first test image with the binary tensor extension: JSON, then the tensor; and the length of
-/// the JSON.
+/// The first test image with the binary tensor extension: JSON, then the tensor; the JSON's length.
 pub(crate) fn binary_query() -> Result<(Vec<u8>, usize)> {
     let pixels = pixels()?;
     let size = json!({ "binary_data_size": pixels.len() * 4 });
@@ -165,7 +160,6 @@ pub(crate) fn binary_query() -> Result<(Vec<u8>, usize)> {
 }
 
 pub(crate) fn require() -> Result<()> {
-    let is_there = Model::parity((2, 1)).is_there();
-    ensure!(is_there, "no models; run `cargo xtask demo` first");
+    ensure!(Model::parity((2, 1)).is_there(), "no models; run `cargo xtask demo` first");
     Ok(())
 }

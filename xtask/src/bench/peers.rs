@@ -80,8 +80,7 @@ impl Query {
     /// Asks `model` of the server at an address, and reads the answer.
     pub(super) fn ask(&self, address: &str, model: &str) -> Result<()> {
         let url = format!("http://{address}/v2/models/{model}/infer");
-        let request = self.client.post(url);
-        let request = request.content_type("application/octet-stream");
+        let request = self.client.post(url).content_type("application/octet-stream");
         let length = self.header_length.to_string();
         let request = request.header("Inference-Header-Content-Length", length);
         let mut answer = request.send(&self.body)?;
