@@ -148,8 +148,7 @@ impl Agreement {
         self.len
     }
 
-    /// The error of one sample's approximation `made`; infinite if a value is no number or the
-    /// lengths do not fit.
+    /// The error of one sample's approximation `made`; infinite for no number or unfit lengths.
     pub fn error(&self, made: &[f32], truth: &[f32]) -> f32 {
         let is_number = |values: &[f32]| !values.iter().any(|value| value.is_nan());
         if made.len() != self.len || truth.len() != self.len || !is_number(made) {

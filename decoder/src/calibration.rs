@@ -23,8 +23,7 @@ pub struct Calibration {
     pub score: Score,
     /// Where bins meet, strictly rising, between 0 and 1; a score at an edge is in the upper bin.
     pub edges: Vec<f32>,
-    /// The part of the reconstructions in each bin that agreed, never falling; one more than
-    /// there are edges.
+    /// The part of each bin's reconstructions that agreed, never falling; one more than edges.
     pub agreement: Vec<f32>,
     /// Error ([`crate::OutputKind`]) that nine of ten reconstructions keep to; none for classes.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,5 +1,4 @@
-//! Decoders of coded computation: the missing predictions of a coding group from the others and the
-//! parity outputs.
+//! Decoders of coded computation: a coding group's missing predictions from the others and parity.
 //!
 //! After *Parity Models* (SOSP 2019), section 3.3. Pure: `f32` slices in and out, no allocation per
 //! query, no IO.

@@ -5,8 +5,7 @@ use strum::Display;
 
 use crate::{CodeError, OutputTransform, generator};
 
-/// Largest coding group. Beyond it accuracy has long collapsed (ParM figure 8), and fixed-size
-/// scratch stays small.
+/// Largest coding group. Beyond it accuracy collapsed (ParM figure 8); fixed scratch stays small.
 pub const K_MAX: usize = 16;
 /// Most parity rows. Every u x u system with u <= R_MAX is solved on the stack.
 pub const R_MAX: usize = 4;
@@ -20,8 +19,7 @@ pub enum EncoderKind {
     Sum,
     /// The k images, shrunk, side by side in one image (ParM section 4.2.3).
     Concat,
-    /// The k samples one after another on a new axis, of any shape: a parity query is k times as
-    /// long as a query.
+    /// The k samples, of any shape, on a new axis: a parity query is k times as long as a query.
     Stack,
     /// Neural networks, trained through the deployed model, which answers the parity queries itself
     /// (Kosaian, Rashmi, Venkataraman, *Learning a Code*, arXiv 1806.01259).
@@ -29,8 +27,7 @@ pub enum EncoderKind {
 }
 
 impl EncoderKind {
-    /// Returns true if parity queries are answered by parity models, and not by the
-    /// deployed model itself.
+    /// Returns true if parity models answer parity queries, and not the deployed model itself.
     pub const fn has_parity_models(self) -> bool {
         match self {
             Self::Sum | Self::Concat | Self::Stack => true,

@@ -29,8 +29,7 @@ pub struct ConcatEncoder {
 }
 
 impl ConcatEncoder {
-    /// An encoder for samples of `sample_shape`: `[channels, height, width]`, or `[height, width]`
-    /// for one channel.
+    /// An encoder for samples `[channels, height, width]`, or `[height, width]` for one channel.
     ///
     /// # Errors
     /// [`CodeError`] when the shape is no image or smaller than the grid.

@@ -33,8 +33,7 @@ impl CodeError {
     }
 }
 
-/// A group that does not fit the code. A bug in the caller or a bad upstream answer; harms
-/// only that group.
+/// A group that does not fit the code, by the caller's bug or a bad answer; harms only that group.
 #[allow(missing_docs, reason = "the messages say what the fields are")]
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum EncodeError {

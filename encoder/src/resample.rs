@@ -1,5 +1,4 @@
-//! Shrinking one image axis by area averaging (a box filter), the anti-aliased choice for integer
-//! and fractional factors.
+//! Shrinking an image axis by area averaging (a box filter), anti-aliased for any factor.
 //!
 //! Own code, where a library would be the rule: a cell is written straight into its place in the
 //! parity query, from planes of `f32`, with nothing allocated and nothing shared between threads.

@@ -46,8 +46,7 @@ impl Encoder for SumEncoder {
     }
 }
 
-/// Elements handled at a time: 4 KiB of the output stay in the first-level cache while all k
-/// inputs stream past.
+/// Elements at a time: 4 KiB of the output stay in the first-level cache while inputs stream past.
 const BLOCK: usize = 1024;
 
 fn weighted_sum(coefficients: &[f32], queries: &[&[f32]], parity: &mut [f32]) {

@@ -70,8 +70,7 @@ impl OutputTransform {
     /// Checks the transform for a model with `output_len` outputs a sample.
     ///
     /// # Errors
-    /// [`CodeError`] when a number is out of range, or there are neither one nor
-    /// `output_len` of them.
+    /// [`CodeError`]: a number is out of range, or there are neither one nor `output_len`.
     pub fn validate(&self, output_len: usize) -> Result<(), CodeError> {
         self.check_numbers()?;
         match self {

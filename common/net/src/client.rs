@@ -1,5 +1,4 @@
-//! HTTP/1.1 client for one server. Connections are kept alive and driven by the
-//! task that uses them.
+//! HTTP/1.1 client for one server. Connections are kept alive, driven by the task that uses them.
 //!
 //! hyper's client splits a connection into a sender and a task that does the IO. Here the sending
 //! task polls both, which saves two task switches for each request. That matters: a query spends
@@ -64,8 +63,7 @@ pub enum SendError {
 }
 
 impl SendError {
-    /// Returns true if no connection was opened, so that the server has seen
-    /// nothing of the request.
+    /// Returns true if no connection was opened: the server has seen nothing of the request.
     pub fn is_unsent(&self) -> bool {
         matches!(self, Self::Connect(_) | Self::ConnectTimeout(_) | Self::Tls(_))
     }
@@ -119,8 +117,7 @@ impl Connections {
         self
     }
 
-    /// Sends what `request` makes and reads the whole response. Dropping the future
-    /// closes the connection.
+    /// Sends what `request` makes, reads the whole response. Dropping it closes the connection.
     ///
     /// A connection that was kept alive may turn out to be closed; then a fresh one is tried, once.
     /// That is no second chance for the server, which gave no part of a response on the old one.
@@ -138,8 +135,7 @@ impl Connections {
                 Ok(response) => return Ok(response),
             }
         }
-        // On the heap: it is rare, and with TLS several times as large as all else that is copied
-        // with this future.
+        // On the heap: it is rare, and with TLS several times as large as all else in this future.
         Box::pin(async {
             let connected = self.connect().await;
             // A server that died with the request in hand refuses connections: it may have seen the
@@ -150,8 +146,7 @@ impl Connections {
         .await
     }
 
-    /// An idle connection that has not been seen to close; the last one used, so that few
-    /// are kept busy.
+    /// An idle connection not seen to close; the last one used, so that few are kept busy.
     fn take_idle(&self) -> Option<Connection> {
         loop {
             let mut connection = self.idle.lock().pop()?;

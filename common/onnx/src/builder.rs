@@ -141,8 +141,7 @@ impl GraphBuilder {
         self.layer("Sigmoid", |layer| Ok(layer.shape.clone()))
     }
 
-    /// The maximum of each `size` x `size` window; windows do not overlap, and a remainder at the
-    /// edge is dropped.
+    /// The maximum of each `size` x `size` window, without overlap; an edge's remainder is dropped.
     pub fn max_pool(self, size: usize) -> Self {
         self.layer("MaxPool", |layer| {
             let [channels, height, width] = layer.image()?;

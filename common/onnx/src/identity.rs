@@ -24,8 +24,7 @@ pub enum ElementType {
     Bfloat16 = 16,
 }
 
-/// A model with an input of each name, element type and shape (without the batch axis), which comes
-/// out again as `NAME_out`.
+/// A model whose inputs of these names, types and shapes (without batch) come out as `NAME_out`.
 pub fn identity_model(tensors: &[(&str, ElementType, &[usize])]) -> Vec<u8> {
     let mut graph = GraphProto { name: Some("identity".to_owned()), ..GraphProto::default() };
     for (name, element, shape) in tensors {

@@ -226,8 +226,7 @@ fn not_learned(path: &Path) -> FileError {
     FileError::new(path, problem)
 }
 
-/// A session of ONNX Runtime on one thread: these networks are small, and requests wait for none
-/// of its threads.
+/// A session of ONNX Runtime on one thread: these networks are small, and no request waits.
 struct Network {
     /// `run` wants the session for itself.
     session: Mutex<Session>,
@@ -293,8 +292,7 @@ impl Network {
     }
 }
 
-/// Name and sample shape of the only tensor of one side, which must have `wanted` 32-bit
-/// floats a sample.
+/// Name and sample shape of a side's only tensor, which must have `wanted` 32-bit floats a sample.
 fn tensor(
     file: &Path,
     side: &'static str,

@@ -189,9 +189,8 @@ impl ValueInfoProto {
 
     /// A tensor of any `TensorProto.DataType`, of `shape` behind a batch axis of any length.
     pub(crate) fn batch_of_type(name: String, elem_type: i32, shape: &[usize]) -> Self {
-        let batch = Dimension::Param("batch".to_owned());
         let fixed = shape.iter().map(|&dim| Dimension::Value(dim as i64));
-        let dim = std::iter::once(batch).chain(fixed).map(Some);
+        let dim = std::iter::once(Dimension::Param("batch".to_owned())).chain(fixed).map(Some);
         let dim = dim.map(|value| DimensionProto { value }).collect();
         let tensor_type = Some(TensorTypeProto {
             elem_type: Some(elem_type),

@@ -8,8 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::{Instant, sleep_until};
 
-/// Connections that may wait in the kernel to be accepted; the kernel caps it at its own limit
-/// (`net.core.somaxconn`).
+/// Connections that may wait in the kernel to be accepted, which caps it (`net.core.somaxconn`).
 ///
 /// The usual 128 overflow when a process stands still for a second at 300 connections/s: the
 /// client's attempt is then dropped, and made again a second later.
@@ -48,8 +47,7 @@ impl Accept for TcpListener {
 
     async fn accept(&mut self) -> io::Result<(TcpStream, Option<IpAddr>)> {
         let (stream, peer) = TcpListener::accept(self).await?;
-        // Responses are written whole; Nagle's algorithm would hold the last segment back for an
-        // acknowledgement.
+        // Responses are written whole; Nagle's algorithm would hold their last segment back.
         stream.set_nodelay(true)?;
         Ok((stream, Some(peer.ip())))
     }

@@ -59,8 +59,7 @@ impl Server {
         Self::speaking(Http1 { app, tells_peers: false }, limits)
     }
 
-    /// Puts the [`Peer`](crate::server::Peer) into the extensions of requests, at some cost
-    /// for each connection.
+    /// Puts the [`Peer`](crate::server::Peer) into requests' extensions, at some cost a connection.
     #[must_use]
     pub fn telling_peers(mut self) -> Self {
         self.protocol.tells_peers = true;
@@ -69,8 +68,7 @@ impl Server {
 }
 
 impl<S> Server<Http2<S>> {
-    /// A server of `service` by HTTP/2, with at most `max_streams` requests of one connection at
-    /// the same time.
+    /// A server of `service` by HTTP/2, with at most `max_streams` requests a connection at a time.
     pub fn over_http2(service: S, limits: Limits, max_streams: u32) -> Self {
         Self::speaking(Http2 { service, max_streams }, limits)
     }
@@ -81,8 +79,7 @@ impl<P> Server<P> {
         Self { protocol, limits, connections: Arc::default(), tls: None }
     }
 
-    /// Counts its connections here. Several servers may count in one place: a peer's share is then
-    /// that of all of them.
+    /// Counts its connections here. Several servers may count in one place: a peer has one share.
     #[must_use]
     pub fn counting(mut self, connections: Arc<Connections>) -> Self {
         self.connections = connections;

@@ -78,8 +78,7 @@ impl ClientTls {
         Ok(Self { credentials: Arc::new(Credentials::load(files)?), name })
     }
 
-    /// The name that the certificate of a server at `host` must have; `None` if a host of this
-    /// name cannot be.
+    /// The name that a certificate of a server at `host` must have; `None` if it is no host.
     pub fn name_of(&self, host: &str) -> Option<ServerName<'static>> {
         self.name.clone().or_else(|| server_name(host))
     }

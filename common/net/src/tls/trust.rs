@@ -112,9 +112,8 @@ fn check(
     }
     // A list that does not say when it ends comes before all others.
     let ends = parsed.iter().map(|(_, list)| list.next_update());
-    let first = ends.min().flatten().map(|end| end.timestamp());
     let problem = "a revocation list that does not say when the next one is due";
-    first.ok_or_else(|| file.unusable(problem))
+    ends.min().flatten().map(|end| end.timestamp()).ok_or_else(|| file.unusable(problem))
 }
 
 /// Returns true if a list covers only some certificates (RFC 5280, section 5.2.5). Of several lists
