@@ -1,5 +1,4 @@
-//! Payload: samples as request bodies, all encoded before the run so that sending costs
-//! next to nothing.
+//! Payload: samples as request bodies, all encoded before the run: sending costs next to nothing.
 
 use std::path::Path;
 
@@ -61,8 +60,7 @@ pub struct Body {
 pub struct Bodies(Vec<Body>);
 
 impl Bodies {
-    /// Encodes rows for `model` in an order that `seed` fixes: at most [`MAX_DISTINCT`] and no more
-    /// than `requests`.
+    /// Encodes rows for `model`, in an order of `seed`: at most [`MAX_DISTINCT`] or `requests`.
     pub fn encode(
         rows: &Rows,
         model: &ModelMetadata,

@@ -1,5 +1,4 @@
-//! Experiments with real frontends, one for each strategy: started on this machine over the same
-//! instances, or given.
+//! Experiments with real frontends, one a strategy: started here over the same instances, or given.
 //!
 //! Only one frontend has load at a time, and block `i` of every strategy has the same planned times
 //! and rows ([`crate::compare`]).
@@ -100,8 +99,7 @@ impl<'a> MeasuredCluster<'a> {
         Ok(cluster)
     }
 
-    /// Measures all blocks. When the cluster's `stop` is asked for, what there is comes back, its
-    /// last block partial.
+    /// Measures all blocks; what there is, its last block partial, when `stop` is asked for.
     pub async fn compare(mut self) -> anyhow::Result<Comparison> {
         let settings = self.settings();
         self.warm_up().await?;

@@ -38,8 +38,7 @@ impl Pool {
         self.samples.len()
     }
 
-    /// The smallest value that at least a share `quantile` of the samples do not
-    /// exceed, in milliseconds.
+    /// The smallest value, ms, that at least a share `quantile` of the samples do not exceed.
     pub(super) fn quantile_ms(&self, quantile: f64) -> Option<f64> {
         let place = usize::try_from(rank(self.len() as u64, quantile) - 1).ok()?;
         let (value, _) = self.samples.get(place)?;
@@ -67,11 +66,9 @@ impl Pool {
     }
 }
 
-/// Rank, from 1, of the smallest of `count` samples that at least a share `quantile` of them
-/// do not exceed.
+/// Rank, from 1, of the least of `count` samples that a share `quantile` of them does not exceed.
 pub(super) fn rank(count: u64, quantile: f64) -> u64 {
-    // 0.999 is no sum of powers of two: the rank of 1000 samples' p99.9 is 999, not the 1000 that
-    // plain rounding up gives.
+    // 0.999 is no sum of powers of two: p99.9 of 1000 is the 999th, not that of plain rounding up.
     let exact = count as f64 * quantile;
     ((exact - exact * 1e-12).ceil() as u64).clamp(1, count.max(1))
 }

@@ -24,10 +24,10 @@ fn page(report: &CompareReport) -> Page {
     let mut page = summary(report);
     let strategies = || report.strategies.iter().enumerate();
     let legend = strategies().map(|(series, strategy)| (series, strategy.name.as_str()));
-    let legend: Vec<(usize, &str)> = legend.collect();
     let spectra = strategies()
         .map(|(series, strategy)| (series, strategy.latency.count, strategy.spectrum.as_slice()));
     let plot = spectrum(&spectra.collect::<Vec<_>>());
+    let legend: Vec<(usize, &str)> = legend.collect();
     page.figure("Latency by percentile", &legend, &plot, SPECTRUM_NOTE);
     let note = format!("{SERIES_NOTE} Faults that were injected are orange.");
     page.figure("Latency over time", &[], &over_time(report), &note);
@@ -92,10 +92,9 @@ fn latencies(report: &CompareReport) -> Table {
             }
             confidence => Cell::ranged(time, confidence.and_then(|it| it.bootstrap)),
         };
-        let requests = Cell::count(strategy.latency.count);
         let times = strategy.latency.figures().map(time);
         let relations = [Some(strategy.gap_ms), strategy.gap_ratio, strategy.p50_ratio];
-        let cells = std::iter::once(requests).chain(times);
+        let cells = std::iter::once(Cell::count(strategy.latency.count)).chain(times);
         table.row(Cell::named(series, &strategy.name), cells.chain(relations.map(Cell::estimate)));
     }
     table

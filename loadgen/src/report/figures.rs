@@ -220,8 +220,7 @@ pub struct LagReport {
     pub limit: f64,
 }
 
-/// Largest p99 lag of a valid run whose answers have this median latency; without answers there is
-/// none to compare with.
+/// Largest p99 lag of a valid run whose answers, if there are any, have this median latency.
 pub fn lag_limit_ms(median_latency_ms: Option<f64>) -> f64 {
     LEAST_LAG_LIMIT_MS.max(median_latency_ms.unwrap_or_default() * LAG_SHARE_OF_MEDIAN)
 }
@@ -229,13 +228,12 @@ pub fn lag_limit_ms(median_latency_ms: Option<f64>) -> f64 {
 impl LagReport {
     pub fn of(recording: &Recording) -> Self {
         let lag = Summary::of_micros(recording.records.iter().map(Record::lag_us));
-        let answered = Summary::of_answers(&recording.records);
         let of_lag = |figure: fn(Summary) -> f64| lag.map(figure).unwrap_or_default();
         Self {
             p50: of_lag(|lag| lag.p50),
             p99: of_lag(|lag| lag.p99),
             max: of_lag(|lag| lag.max),
-            limit: lag_limit_ms(answered.map(|latency| latency.p50)),
+            limit: lag_limit_ms(Summary::of_answers(&recording.records).map(|latency| latency.p50)),
         }
     }
 
@@ -244,8 +242,7 @@ impl LagReport {
     }
 }
 
-/// Returns the latency with which a request counts in `latency.all`; `None` if it was not due
-/// before sending ended.
+/// Latency with which a request counts in `latency.all`; `None` if not due before sending ended.
 pub(crate) fn charged_us(record: &Record, timeout_us: u64, recording: &Recording) -> Option<u64> {
     if record.answer().is_some() {
         return record.latency_us();

@@ -174,9 +174,8 @@ impl Table {
 
 impl Display for Table {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        let header = self.header.clone();
         let rows = self.rows.iter().map(|cells| cells.iter().map(Cell::to_string).collect());
-        let lines: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
+        let lines: Vec<Vec<String>> = std::iter::once(self.header.clone()).chain(rows).collect();
         let width = |column: usize| {
             let cells = lines.iter().filter_map(|line| line.get(column));
             cells.map(|cell| cell.chars().count()).max().unwrap_or(0)

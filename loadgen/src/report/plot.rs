@@ -145,9 +145,8 @@ impl Shape {
         let colour = &COLOURS[series % SERIES];
         match self {
             Self::Line(points, width, opacity) => {
-                let line = points.iter().copied().map(inside);
                 let style = colour.mix(*opacity).stroke_width(*width);
-                chart.draw_series(LineSeries::new(line, style))?;
+                chart.draw_series(LineSeries::new(points.iter().copied().map(inside), style))?;
             }
             Self::Dots(points, radius) => {
                 let style = colour.mix(0.8).filled();

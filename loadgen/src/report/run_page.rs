@@ -66,12 +66,11 @@ fn summary(report: &RunReport) -> Page {
     page.table("Latency", &latencies(report), "");
     let mut answers = Table::new(["", "answers", "share", "accuracy", "mean confidence"]);
     for (provenance, of_kind) in &report.provenance {
-        let confidence = of_kind.mean_confidence.map(|mean| format!("{mean:.3}"));
         let cells = [
             Cell::count(of_kind.count),
             Cell::percent(Some(of_kind.share)),
             Cell::percent(of_kind.accuracy.map(|accuracy| accuracy.accuracy)),
-            Cell::or_dash(confidence),
+            Cell::or_dash(of_kind.mean_confidence.map(|mean| format!("{mean:.3}"))),
         ];
         answers.row(provenance.to_string(), cells);
     }
@@ -84,9 +83,8 @@ fn latencies(report: &RunReport) -> Table {
     let mut table = Table::new(["ms", "requests"].into_iter().chain(Summary::NAMES));
     let mut row = |name: String, summary: Option<Summary>| {
         if let Some(summary) = summary {
-            let count = Cell::count(summary.count);
             let times = summary.figures().map(|(_, time)| Cell::from(ms(time)));
-            table.row(name, std::iter::once(count).chain(times));
+            table.row(name, std::iter::once(Cell::count(summary.count)).chain(times));
         }
     };
     row("all that was due".to_owned(), report.latency.all);

@@ -73,8 +73,7 @@ impl FromStr for Arrivals {
     }
 }
 
-/// Cycles of burst and calm that may go by for each request: beyond, the process is Poisson but
-/// for a thousandth.
+/// Cycles of burst and calm that may go by for each request: beyond, it is all but Poisson.
 const MAX_CYCLES: f64 = 1000.0;
 
 /// Shape of a bursty process; its mean rate is given apart. Written
@@ -124,8 +123,7 @@ impl Bursts {
     }
 }
 
-/// A process under way. Arrays hold the calm state's figure, then the burst state's; times
-/// are in seconds.
+/// A process under way. Arrays hold the calm state's figure, then the burst's; times are seconds.
 #[derive(Debug)]
 pub(super) struct Modulated {
     rates: [f64; 2],

@@ -48,7 +48,6 @@ impl Trace {
             "{file}: larger than {} MiB; cut it into several",
             MAX_FILE_BYTES >> 20
         );
-        let digest = Sha256::digest(&raw);
         let times_s = if raw.starts_with(&GZIP_MAGIC) {
             parse(BufReader::new(MultiGzDecoder::new(raw.as_slice())), scale, MAX_REQUESTS)
         } else {
@@ -56,13 +55,12 @@ impl Trace {
         };
         Ok(Self {
             times_s: times_s.map_err(|error| anyhow!("{file}: {error}"))?,
-            sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+            sha256: Sha256::digest(&raw).iter().map(|byte| format!("{byte:02x}")).collect(),
         })
     }
 }
 
-/// Reads `most` times line by line: neither a line nor all of them can grow without bound, whatever
-/// a file unpacks to.
+/// Reads `most` times line by line: lines and their number are bounded, whatever a file unpacks to.
 fn parse(mut lines: impl BufRead, scale: f64, most: usize) -> anyhow::Result<Vec<f64>> {
     let mut times_s: Vec<f64> = Vec::new();
     let mut before = 0.0;

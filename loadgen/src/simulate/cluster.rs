@@ -55,8 +55,7 @@ pub(super) struct SimulatedCluster {
     pub(super) upstream_requests: u64,
 }
 
-/// The frontend's watch of one instance. Checks of one that is well say nothing new, so only
-/// others are checked.
+/// The frontend's watch of one instance, which is checked only while it is not well.
 #[derive(Debug, Clone, Copy, Default)]
 struct Watch {
     round: u32,

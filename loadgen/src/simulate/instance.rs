@@ -119,10 +119,9 @@ impl Instance {
         let computed = Duration::from_nanos(now).saturating_add(delay);
         // A freeze that begins meanwhile holds the answers back.
         let ends = computed.saturating_add(self.freezes.remaining(computed));
-        let ends = self.stopped_until(u64::try_from(ends.as_nanos()).unwrap_or(u64::MAX));
         (self.fails, self.began) = (fails, now);
         self.batches += 1;
-        Some((ends, self.life))
+        Some((self.stopped_until(u64::try_from(ends.as_nanos()).unwrap_or(u64::MAX)), self.life))
     }
 
     pub(super) fn crash(&mut self, now: u64) -> Vec<JobId> {

@@ -21,8 +21,7 @@ use super::http::{provenance, top_class};
 use super::{Answer, Failure, LIMITS, Transport};
 use crate::payload::Body;
 
-/// HTTP/2 connections, which take turns: servers let one carry some hundred requests at a time, and
-/// more would wait.
+/// HTTP/2 connections, in turns: servers let one carry some hundred requests at a time.
 const CONNECTIONS: usize = 8;
 const WINDOW: u32 = 8 << 20;
 

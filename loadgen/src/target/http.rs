@@ -58,13 +58,12 @@ fn answer(response: Response) -> Result<Answer, Failure> {
         return Err(Failure::Status(status.as_u16()));
     }
     let text = |name: &str| Some(headers.get(name)?.to_str().unwrap_or_default().trim());
-    let provenance = provenance(text(PROVENANCE));
     let confidence = text(CONFIDENCE).and_then(|value| value.parse().ok());
     let header_length = text(HEADER_CONTENT_LENGTH).map(str::parse).transpose();
     let header_length = header_length.map_err(|_| Failure::InvalidAnswer)?;
     let response = decode_response(body, header_length).map_err(|_| Failure::InvalidAnswer)?;
     Ok(Answer {
-        provenance,
+        provenance: provenance(text(PROVENANCE)),
         confidence: confidence.filter(|value: &f32| value.is_finite()),
         class: top_class(&response),
     })

@@ -21,8 +21,7 @@ const LIMITS: Limits =
 
 /// Carries requests to a server; tests answer from memory.
 pub trait Transport: Send + Sync + 'static {
-    /// Sends `body` and waits for the answer, however long that takes. Dropping the future gives
-    /// the request up.
+    /// Sends `body` and waits for the answer, however long. Dropping the future gives it up.
     fn send(&self, body: &Body) -> impl Future<Output = Result<Answer, Failure>> + Send;
 }
 
