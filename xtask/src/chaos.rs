@@ -1,6 +1,5 @@
-//! `cargo xtask chaos`: faults in running clusters, and every answer is judged. The programs that
-//! do it are examples of the packages whose dependencies they need; their first lines say which
-//! invariant is seen how.
+//! `cargo xtask chaos`: faults in running clusters, and every answer is judged, by examples of the
+//! packages whose dependencies they need; their first lines say which invariant is seen how.
 
 use crate::bench::report;
 use crate::prelude::*;

@@ -73,8 +73,7 @@ pub(crate) fn write(
     Ok(sh.write_file(folder.join("1/model.onnx"), file)?)
 }
 
-/// Trains `models`, the deployed one first; `reuse` keeps those that are there. The trainer must
-/// have been built.
+/// Trains `models` by the trainer that was built, the deployed one first; `reuse` keeps old ones.
 pub(crate) fn train(models: &[Model], reuse: bool) -> Result<()> {
     let sh = shell()?;
     let (trainer, data, out) = (debug("parity-trainer"), data(), repository());

@@ -86,11 +86,10 @@ fn part(address: &str, pid: u32, title: String, rate: f64, seconds: u32) -> Resu
 
 fn aims(capacity: f64, [normal, overload, after]: &[Part; 3]) -> [Aim<'static>; 5] {
     let goodput = 100.0 * overload.answered / capacity;
-    let slower = overload.p99 / normal.p99;
     let refusing = overload.refused_p99.unwrap_or(0.0);
     [
         AtLeast(90.0, goodput, "goodput, % of the capacity"),
-        AtMost(2.0, slower, "p99 of accepted requests, times the normal one"),
+        AtMost(2.0, overload.p99 / normal.p99, "p99 of accepted requests, times the normal one"),
         AtMost(5.0, refusing, "p99 of refusing, ms"),
         AtMost(16.0, overload.memory - normal.memory, "growth of memory, MB"),
         AtMost(0.0, after.refused, "refused when the overload was over"),

@@ -155,8 +155,7 @@ do not edit.
 deploy/prometheus and deploy/grafana.
 ";
 
-/// Checks the chart; returns what it renders with its default values, with all that these leave
-/// out, and for a training.
+/// Checks the chart; returns what it renders by default, with all else, and for a training.
 fn check_chart(sh: &Shell, deploy: &Path, write: bool) -> Result<[String; 3]> {
     let helm = native().join("python/helm/helm");
     let python = python::program("helm", "python")?;

@@ -173,8 +173,7 @@ fn declared<'a>(source: &'a str, before: &str, after: char) -> Vec<&'a str> {
     names.filter(|name| name.chars().all(is_part)).collect()
 }
 
-/// Returns true if a page has a name as a word of its own: `parapet_requests_total` does not tell
-/// of `parapet_requests`.
+/// Returns true if a page has a name as a word of its own, and not within a longer one.
 fn is_told(page: &str, name: &str) -> bool {
     let short = name.strip_prefix(SHARED).unwrap_or(name);
     page.split(|c: char| !is_part(c)).any(|word| word == name || word == short)

@@ -64,9 +64,8 @@ impl Network {
                 address: format!("10.77.0.{number}"),
             }
         };
-        let hosts = [("one", 1), ("two", 2), ("three", 3)].map(host);
         let hub = format!("parapet-{run}-hub");
-        let network = Self { hub, hosts };
+        let network = Self { hub, hosts: [("one", 1), ("two", 2), ("three", 3)].map(host) };
         let hub = &network.hub;
         // A run that was killed may have left them behind.
         network.remove()?;

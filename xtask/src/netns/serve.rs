@@ -11,8 +11,7 @@ use crate::models::figure;
 use crate::prelude::*;
 
 const LEASE_SECONDS: u64 = 5;
-/// Health checks as they are by default: two that fail, the second of which comes after
-/// the shorter interval.
+/// Health checks as they are by default: two that fail, the second after the shorter interval.
 const UNHEALTHY_WITHIN: Duration = Duration::from_millis(1100 + 1000 + 220 + 1000);
 /// A lease, the interval at which expired leases are found, and another lease if etcd's leader was
 /// cut off, too: its successor lets each begin anew.

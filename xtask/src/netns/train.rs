@@ -98,8 +98,7 @@ fn leader(trainings: &Trainings, network: &Network) -> Result<Option<String>> {
     Ok(led_by(trainings, network)?.filter(|leader| leader != "nobody"))
 }
 
-/// Watches the training and the succession of `first`, whose host was cut off after `before` steps;
-/// then undoes that.
+/// Watches training and succession of `first`, cut off after `before` steps; then undoes that.
 fn cut_off(
     args: &Args,
     cluster: &mut TrainingCluster<'_>,
