@@ -120,9 +120,7 @@ fn main() -> ExitCode {
     let matches = Cli::command().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     log::start(LogFormat::Text, LevelFilter::WARN);
-    let Err(error) = run(cli, &matches) else {
-        return ExitCode::SUCCESS;
-    };
+    let Err(error) = run(cli, &matches) else { return ExitCode::SUCCESS };
     eprintln!("error: {}", error.first_line());
     ExitCode::from(match error {
         TrainError::Interrupted(_) => EXIT_CODE,

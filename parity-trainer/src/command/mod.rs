@@ -28,8 +28,7 @@ fn prepare_out(out: &Path, json: Option<&Path>) -> Result<(), TrainError> {
     match json.parent() {
         Some(folder) if folder != Path::new("") && !folder.is_dir() => {
             let (json, folder) = (json.display(), folder.display());
-            let problem = format!("--json {json}: there is no folder {folder}");
-            Err(TrainError::settings(None, &problem))
+            Err(TrainError::settings(None, &format!("--json {json}: there is no folder {folder}")))
         }
         _ => Ok(()),
     }

@@ -14,8 +14,7 @@ const SHIFT: usize = 2;
 /// A crop's padding is a side's length divided by this: 4 pixels of 32, as is usual for CIFAR (He
 /// et al. 2015, section 4.2).
 const CROP: usize = 8;
-/// The side of what is cut out is the image's divided by this: 16 of 32 pixels (DeVries and Taylor
-/// 2017).
+/// An image's side over that of what is cut out: 16 of 32 pixels (DeVries and Taylor 2017).
 const CUTOUT: usize = 2;
 
 /// Augmentation of training images: `none`, or some of `shift` (or `crop`), `flip` and `cutout`

@@ -120,16 +120,13 @@ pub fn open(
 ) -> Result<Deployed> {
     let entry = path.is_dir().then(|| read_entry(path)).transpose()?;
     if entry.as_ref().is_some_and(|entry| entry.code.is_some()) {
-        let problem = "is a parity model; --model wants the deployed one";
-        return Err(TrainError::input(path, problem));
+        return Err(TrainError::input(path, "is a parity model; --model wants the deployed one"));
     }
     let file = match &entry {
         Some(entry) => entry.model_file(entry.latest())?,
         None => path.to_path_buf(),
     };
-    if !file.is_file() {
-        return Err(missing(&file));
-    }
+    ensure!(file.is_file(), missing(&file));
     let mut runtime = "libtorch".to_owned();
     let (model, [chosen_input, chosen_output]) = match file.extension().and_then(|e| e.to_str()) {
         Some("onnx") => {
@@ -181,13 +178,10 @@ fn try_out(file: &Path, model: &FileModel, samples: &[f32]) -> Result<()> {
     check_finite(file, &outputs, model.outputs(), 0)
 }
 
-/// Refuses outputs that nothing can be learned from; `before` samples came before those of
-/// `outputs`.
+/// Refuses outputs that nothing can be learned from; `before` samples came before them.
 fn check_finite(file: &Path, outputs: &[f32], width: usize, before: usize) -> Result<()> {
     let mut numbered = outputs.iter().enumerate();
-    let Some((at, value)) = numbered.find(|(_, output)| !output.is_finite()) else {
-        return Ok(());
-    };
+    let Some((at, value)) = numbered.find(|(_, output)| !output.is_finite()) else { return Ok(()) };
     let sample = before + at / width.max(1);
     let fix = "check --input-scale and --input-mean, or the model's export";
     Err(TrainError::input(file, format!("answers sample {sample} with {value}; {fix}")))

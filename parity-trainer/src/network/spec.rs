@@ -85,8 +85,7 @@ impl NetworkSpec {
         match name.split_once(':').unwrap_or((name, "")) {
             ("mlp", "") => Err("an MLP needs its widths"),
             ("mlp", text) => {
-                let widths = text.split(',').map(width).collect::<Result<_, _>>()?;
-                Ok(Self::Mlp { widths })
+                Ok(Self::Mlp { widths: text.split(',').map(width).collect::<Result<_, _>>()? })
             }
             (family, text) => Self::parse_convolutional(family, text),
         }
@@ -116,8 +115,7 @@ impl fmt::Display for NetworkSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Convolutional { family, width } => {
-                let known = FAMILIES.iter().find(|(_, known, _)| known == family);
-                match (known, family) {
+                match (FAMILIES.iter().find(|(_, known, _)| known == family), family) {
                     (Some((name, _, usual)), _) if width == usual => f.write_str(name),
                     (Some((name, ..)), _) => write!(f, "{name}:{width}"),
                     (None, Family::LeNet(kernel)) => write!(f, "lenet:{width}x{kernel}"),

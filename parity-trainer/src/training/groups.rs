@@ -46,8 +46,7 @@ impl Sampler {
     }
 }
 
-/// Samples of some random groups of `k`, one group after another, by which a network's input is
-/// normalised.
+/// Samples of some random groups of `k`, one after another, to normalise a network's input by.
 pub(super) fn random_groups(set: &CodedSet, k: usize, seed: u64) -> Vec<usize> {
     let mut members = vec![0; NORMALISATION_GROUPS * k];
     Sampler::new(set.set.len()).draw(&mut members, &mut stream(seed, 7));
@@ -96,8 +95,7 @@ impl CodedSet {
     pub(super) fn new(set: Arc<TrainingSet>, transform: &OutputTransform) -> Self {
         let mut coded = set.answers.clone();
         transform.apply(&mut coded, set.outputs());
-        let transform = transform.clone();
-        Self { set, coded, transform }
+        Self { set, coded, transform: transform.clone() }
     }
 
     pub(super) fn coded(&self, index: usize) -> &[f32] {
@@ -204,8 +202,7 @@ impl TransformChoice {
             mean: vec![mean as f32],
             deviation: vec![(deviation as f32).max(1e-6)],
         };
-        let floor = parapet_encoder::DEFAULT_FLOOR;
-        let log_softmax = OutputTransform::LogSoftmax { floor };
+        let log_softmax = OutputTransform::LogSoftmax { floor: parapet_encoder::DEFAULT_FLOOR };
         match self {
             Self::Raw => vec![OutputTransform::Raw],
             Self::Standardised => vec![standardised],

@@ -1,5 +1,4 @@
-//! Training: the deployed model on labels, parity models and learned codes on the deployed model's
-//! outputs.
+//! Training: the deployed model on labels, parity models and learned codes on its outputs.
 
 mod deployed;
 mod groups;
@@ -61,8 +60,7 @@ pub struct StepReport {
 
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Validation {
-    /// The part of the queries whose reconstruction agrees with the deployed model, each missing in
-    /// turn.
+    /// The part of the queries, each missing in turn, whose reconstruction agrees with the model.
     pub agreement: f64,
     /// Mean squared error of the parity outputs; of a learned code, what its training lessens.
     pub loss: f64,

@@ -227,8 +227,7 @@ impl Settings {
             true => (4 * VALIDATION_SAMPLES as u64).div_ceil(3 * samples.max(1)),
             false => 1,
         };
-        let usual = steps.div_ceil(VALIDATIONS).max(least);
-        self.validate_every.map_or(usual, u64::from)
+        self.validate_every.map_or(steps.div_ceil(VALIDATIONS).max(least), u64::from)
     }
 
     pub(super) fn is_learned(&self) -> bool {
@@ -264,8 +263,7 @@ impl Settings {
     }
 
     pub(super) fn cache(&self) -> PathBuf {
-        let default = || self.common.out.join(".cache");
-        self.cache.clone().unwrap_or_else(default)
+        self.cache.clone().unwrap_or_else(|| self.common.out.join(".cache"))
     }
 
     pub(super) fn rule(&self) -> OptimiserConfig {
@@ -289,8 +287,7 @@ impl Settings {
         let mut settings = self.clone();
         settings.cache = Some(self.cache());
         let Self { model, cache, common, .. } = &mut settings;
-        let places = [model, &mut common.data, &mut common.out].into_iter();
-        for place in places.chain(cache) {
+        for place in [model, &mut common.data, &mut common.out].into_iter().chain(cache) {
             if let Ok(absolute) = std::path::absolute(&*place) {
                 *place = absolute;
             }
@@ -332,8 +329,7 @@ impl FromStr for Generator {
 }
 
 fn encoder_kind(name: &str) -> Result<EncoderKind, String> {
-    let kind = toml::Value::from(name).try_into();
-    kind.map_err(|error: toml::de::Error| error.message().to_owned())
+    toml::Value::from(name).try_into().map_err(|error: toml::de::Error| error.message().to_owned())
 }
 
 #[cfg(test)]
