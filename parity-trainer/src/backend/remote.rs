@@ -256,8 +256,7 @@ impl ParameterBackend for RemoteBackend {
     }
 }
 
-/// The servers' array of weights and buffers, or of what is pushed for them, each multiplied
-/// by its factor.
+/// The servers' array of weights and buffers, or of pushes for them, each times its factor.
 fn scaled<'a>(
     (weights, factor): (&'a [f32], f64),
     (buffers, share): (&'a [f32], f64),

@@ -2,8 +2,7 @@
 //! and `test/*.png`, or all images in one folder. Classes are numbered, and images read, in the
 //! order of their names.
 //!
-//! Images are decoded on all cores, a batch at a time, so that what is held in memory besides the
-//! result stays small.
+//! Images are decoded on all cores, a batch at a time: little is held in memory besides the result.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

@@ -13,8 +13,7 @@ const MAX_HEADER: usize = 1 << 16;
 /// Most unpacked bytes read of an array: a small zip file can unpack to any size.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// Reads an array of a type that libtorch has, least significant byte first; the error says what
-/// is wrong with it.
+/// Reads an array of a type that libtorch has, least significant byte first; errors say why not.
 pub(super) fn read(mut from: impl Read) -> Result<Tensor, String> {
     let (kind, shape) = parse(&header(&mut from)?)?;
     let mut lengths = shape.iter().map(|&length| length.unsigned_abs());

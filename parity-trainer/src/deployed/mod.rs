@@ -32,12 +32,10 @@ pub use model::{Differentiable, differentiable};
 pub use scaling::InputScaling;
 
 const BATCH: usize = 256;
-/// Samples of the trial run of a model that has just been opened: more than one, for models of
-/// a fixed batch.
+/// Samples of a trial run of a model just opened: more than one, for models of a fixed batch.
 const TRIAL: usize = 3;
 
-/// A model whose outputs are learned from. It takes whole samples of one shape and gives one row of
-/// outputs for each.
+/// A model whose outputs are learned from: one row for each whole sample, all of one shape.
 pub trait DeployedModel: std::fmt::Debug {
     fn input_shape(&self) -> &[usize];
 
@@ -108,8 +106,7 @@ impl Deployed {
     }
 }
 
-/// Opens the model at `path` for samples of `sample_shape`: `FILE.onnx`, `FILE.pt` (TorchScript),
-/// or `REPOSITORY/NAME`.
+/// Opens a model for samples of `sample_shape`: `FILE.onnx`, `FILE.pt`, or `REPOSITORY/NAME`.
 ///
 /// `samples` are a few whole samples, or all; the first ones are answered on trial.
 pub fn open(
@@ -165,8 +162,7 @@ pub fn open(
     })
 }
 
-/// Runs a few samples, which shows what a graph does not say: a batch that is fixed inside, outputs
-/// that are no numbers.
+/// Runs a few samples, which shows what a graph does not say: a fixed batch, outputs not finite.
 fn try_out(file: &Path, model: &FileModel, samples: &[f32]) -> Result<()> {
     let sample_len: usize = model.input_shape().iter().product();
     let count = (samples.len() / sample_len.max(1)).min(TRIAL);

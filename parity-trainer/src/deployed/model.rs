@@ -13,8 +13,7 @@ use super::{BATCH, Deployed, DeployedModel, OpenOptions, entry, fixed_batch, wro
 use crate::network::{Network, NetworkSpec, batch};
 use crate::{Result, TrainError, first_line};
 
-/// Limit of the difference between the outputs of the network and of the ONNX file made of it, as a
-/// share of their size.
+/// Limit of the difference between a network's outputs and its ONNX file's, a share of their size.
 const TOLERANCE: f32 = 1e-3;
 
 #[derive(Debug)]
@@ -283,8 +282,7 @@ fn choose(
     }
 }
 
-/// The shape as which samples of shape `data` can be given to a model that wants `model` (-1 for a
-/// free axis), if they can.
+/// The shape of samples of shape `data` for a model that wants `model` (-1 for a free axis).
 ///
 /// Axes of length 1 move no value in memory, and neither does a flat view, so `[28, 28]`, `[1, 28,
 /// 28]`, `[28, 28, 1]` and `[784]` are the same samples.

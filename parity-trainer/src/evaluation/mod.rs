@@ -28,8 +28,7 @@ pub use tally::{ByLosses, Figures};
 use tally::{Reconstruction, Tally};
 
 const CHUNK: usize = 128;
-/// Values of the deployed model's outputs that are kept rather than computed again
-/// for each grouping.
+/// Values of the deployed model's outputs kept rather than computed again for each grouping.
 const KEPT_VALUES: usize = 1 << 24;
 
 #[derive(Debug, Clone, Copy)]
@@ -61,8 +60,7 @@ pub struct EvaluationPlan {
     pub seed: u64,
 }
 
-/// Everything about a code on a test set; accuracies are parts of 1, and absent for
-/// samples without labels.
+/// Everything about a code on a test set; accuracies are parts of 1, absent without labels.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CodeEvaluation {
     pub samples: usize,

@@ -89,8 +89,7 @@ impl Network {
         TrainError::input(path, problem + "; train the model again")
     }
 
-    /// Writes networks' weights as one safetensors file, the variables' names after each
-    /// network's own word.
+    /// Writes networks' weights as one safetensors file, names after each network's own word.
     pub fn save_all(networks: &[(&str, &Self)], path: &Path) -> Result<()> {
         Tensor::write_safetensors(&Self::all_variables(networks), path).map_err(|source| {
             let path = path.display();
@@ -197,8 +196,7 @@ impl Network {
         }
     }
 
-    /// All weights by name, those that are not trained (the normalisation, batch norms'
-    /// moments) among them.
+    /// All weights by name, also untrained ones (the normalisation, batch norms' moments).
     pub fn variables(&self) -> &nn::VarStore {
         &self.variables
     }

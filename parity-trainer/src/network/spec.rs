@@ -30,8 +30,7 @@ pub enum Family {
     /// x 2 max pooling, a hidden layer of 8 times `width`, and the output layer. With the side of
     /// both kernels.
     LeNet(usize),
-    /// Residual, with batch norm (He et al. 2015): the blocks of each stage; each further stage has
-    /// twice as many channels.
+    /// Residual, with batch norm (He et al. 2015): blocks of each stage, channels twice the last's.
     ResNet(&'static [usize]),
     /// VGG-11 with batch norm (Simonyan and Zisserman 2015, table 1, A): its poolings stop where
     /// the image has no more pixels, and one layer after global pooling stands for the three of its

@@ -132,8 +132,7 @@ impl RunFolder {
         Ok(found)
     }
 
-    /// Writes a checkpoint, then removes those before the last two. If it cannot be written, no
-    /// older one is touched.
+    /// Writes a checkpoint, then removes those before the last two; none if it cannot be written.
     pub fn save(&self, checkpoint: &Checkpoint) -> Result<PathBuf> {
         let path = self.0.join(file_name(checkpoint.state.backend.clock));
         let contents = checkpoint.encode().map_err(|problem| TrainError::input(&path, problem))?;

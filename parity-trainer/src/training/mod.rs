@@ -67,8 +67,7 @@ pub struct Validation {
 }
 
 impl Validation {
-    /// Returns true if it is better than `other`: ParM (section 4.1) selects by agreement; equal
-    /// ones by their loss.
+    /// Returns true if it is better: ParM (section 4.1) selects by agreement; then by the loss.
     fn beats(&self, other: &Self) -> bool {
         self.agreement > other.agreement
             || (self.agreement == other.agreement && self.loss < other.loss)

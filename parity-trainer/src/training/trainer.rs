@@ -1,5 +1,4 @@
-//! The training loop: weights pulled and gradients pushed through a backend, the best weights kept,
-//! all of it resumable.
+//! The training loop, resumable: a backend for weights and gradients, the best weights kept.
 
 use std::path::Path;
 use std::sync::Arc;

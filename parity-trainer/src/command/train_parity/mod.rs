@@ -31,8 +31,7 @@ use super::training_loop::{TrainingLoop, environment, lock_training, run_folder}
 use super::{provenance, rounded, write_json};
 use crate::report;
 
-/// Shuffles of a small test set into groups that the evaluation averages: which samples meet
-/// moves its result.
+/// Shuffles of a small test set into groups, to be averaged: which samples meet moves the result.
 const GROUPINGS: usize = 10;
 /// Samples of all groupings together, about.
 const GROUPED_SAMPLES: usize = 20_000;

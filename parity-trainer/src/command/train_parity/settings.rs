@@ -295,8 +295,7 @@ impl Settings {
         settings
     }
 
-    /// Digest of all that decides how the training goes: the settings but for places and names, and
-    /// what `rest` adds.
+    /// Digest of what decides how the training goes: settings but for places and names, and `rest`.
     pub(super) fn digest(&self, rest: &[&str]) -> Result<String, TrainError> {
         let bare = Self {
             model: PathBuf::new(),

@@ -29,8 +29,7 @@ impl SharedTask {
         toml::from_str(text).map_err(wrong)
     }
 
-    /// Prepares the training, which another process leads. Fails if the data or the model are not
-    /// here, or are others.
+    /// Prepares the training, which another process leads. Fails without the same data and model.
     pub(crate) fn prepare(self, threads: usize) -> Result<(ParityRun, Sets), TrainError> {
         let inputs = Inputs::check(self.settings, threads)?;
         if inputs.digest != self.digest {

@@ -160,8 +160,7 @@ pub fn group_shape(sample: &[usize], k: usize) -> Vec<usize> {
     shape
 }
 
-/// Queries, and what the deployed model answers in the transform's domain, of `members`,
-/// one after another.
+/// Queries, and the deployed model's transformed answers, of `members`, one after another.
 fn gather(set: &CodedSet, members: &[usize]) -> (Vec<f32>, Vec<f32>) {
     let mut queries = Vec::with_capacity(members.len() * set.set.sample_len());
     let mut outputs = Vec::with_capacity(members.len() * set.set.outputs());
