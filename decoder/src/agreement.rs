@@ -10,19 +10,9 @@ use crate::{Calibration, Score};
 const MOST_UNMEASURED: f32 = 0.99;
 
 /// Kind of a model's output: its measure of error between an approximation and the truth.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Serialize,
-    Deserialize,
-    strum::Display,
-    strum::EnumString,
-    VariantNames,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[derive(strum::Display, strum::EnumString, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum OutputKind {
     /// One score for each class, along the only axis beside the batch: 0 where the top classes are
@@ -88,8 +78,7 @@ impl std::str::FromStr for OutputSpec {
             format!("{name:?} is no kind of output; there are {known}")
         })?;
         let tolerance = tolerance.map(str::parse).transpose();
-        let tolerance = tolerance.map_err(|error| format!("tolerance: {error}"))?;
-        Ok(Self { kind, tolerance })
+        Ok(Self { kind, tolerance: tolerance.map_err(|error| format!("tolerance: {error}"))? })
     }
 }
 
@@ -122,8 +111,7 @@ impl Agreement {
     /// Outputs of the kind `spec`, a sample's having `shape`; class scores if there is no `spec`.
     ///
     /// # Errors
-    /// [`OutputError`]: the shape does not fit the kind, or the tolerance is missing or makes no
-    /// sense.
+    /// [`OutputError`]: a shape that does not fit the kind, or no tolerance, or a senseless one.
     pub fn of(spec: Option<&OutputSpec>, shape: &[usize]) -> Result<Self, OutputError> {
         let wrong = |field, problem: String, fix| OutputError { field, problem, fix };
         let kind = spec.map_or(OutputKind::Classes, |spec| spec.kind);
@@ -140,8 +128,7 @@ impl Agreement {
             return Err(wrong("tolerance", "missing".to_owned(), fix));
         };
         if !(tolerance.is_finite() && tolerance >= 0.0) {
-            let fix = "give a number of 0 or more";
-            return Err(wrong("tolerance", tolerance.to_string(), fix));
+            return Err(wrong("tolerance", tolerance.to_string(), "give a number of 0 or more"));
         }
         Ok(Self {
             kind,
@@ -161,8 +148,7 @@ impl Agreement {
         self.len
     }
 
-    /// The error of one sample's approximation `made`; infinite if a value is no number or the
-    /// lengths do not fit.
+    /// The error of one sample's approximation `made`; infinite for no number or unfit lengths.
     pub fn error(&self, made: &[f32], truth: &[f32]) -> f32 {
         let is_number = |values: &[f32]| !values.iter().any(|value| value.is_nan());
         if made.len() != self.len || truth.len() != self.len || !is_number(made) {
@@ -205,8 +191,7 @@ impl Agreement {
         is_whole && made.len() == truth.len() && pairs().all(|(a, b)| self.agrees(a, b))
     }
 
-    /// Score of one sample's approximation, by which calibrations are looked up; 0 for kinds that
-    /// do not say.
+    /// Score of one sample's approximation, to look calibrations up; 0 for kinds that do not say.
     pub fn score(&self, score: Score, made: &[f32]) -> f32 {
         match self.kind {
             OutputKind::Classes => score.of(made),

@@ -21,14 +21,11 @@ pub struct Calibration {
     /// Score that the table is for.
     #[serde(default)]
     pub score: Score,
-    /// Where bins meet, strictly rising, between 0 and 1; a score at an edge is in the
-    /// bin above it.
+    /// Where bins meet, strictly rising, between 0 and 1; a score at an edge is in the upper bin.
     pub edges: Vec<f32>,
-    /// The part of the reconstructions in each bin that agreed, never falling; one more than
-    /// there are edges.
+    /// The part of each bin's reconstructions that agreed, never falling; one more than edges.
     pub agreement: Vec<f32>,
-    /// Error ([`crate::OutputKind`]) that nine of ten reconstructions do not exceed; none for class
-    /// scores.
+    /// Error ([`crate::OutputKind`]) that nine of ten reconstructions keep to; none for classes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<f32>,
 }
@@ -46,8 +43,7 @@ impl Calibration {
             return Err(CodeError::new("calibration", problem, fix));
         }
         let wrong = |list: &str, (index, value): (usize, f32), fix: &str| {
-            let field = format!("calibration.{list}[{index}]");
-            CodeError::new(field, value.to_string(), fix)
+            CodeError::new(format!("calibration.{list}[{index}]"), value.to_string(), fix)
         };
         let rises = |before: f32, value: f32| value > before && value < 1.0;
         if let Some(found) = first_out_of_order(&self.edges, rises) {
@@ -55,8 +51,7 @@ impl Calibration {
         }
         let keeps = |before: f32, value: f32| value >= before && value <= 1.0;
         if let Some(found) = first_out_of_order(&self.agreement, keeps) {
-            let fix = "agreements lie between 0 and 1 and never fall";
-            return Err(wrong("agreement", found, fix));
+            return Err(wrong("agreement", found, "agreements lie between 0 and 1 and never fall"));
         }
         if let Some(error) = self.error.filter(|error| error.is_nan() || *error < 0.0) {
             let fix = "give a number of 0 or more";
@@ -84,9 +79,7 @@ impl Calibration {
         // Each: its lowest score, how many agreed, how many there are.
         let mut pooled: Vec<(f32, usize, usize)> = Vec::new();
         for bin in sorted.chunks(sorted.len().div_ceil(bins)) {
-            let Some(&(lowest, _)) = bin.first() else {
-                continue;
-            };
+            let Some(&(lowest, _)) = bin.first() else { continue };
             let agreed = bin.iter().filter(|(_, agreed)| *agreed).count();
             pooled.push((lowest, agreed, bin.len()));
             while let [.., (lower, agreed_below, below), (lowest, agreed, count)] =

@@ -1,5 +1,4 @@
-//! Decoders of coded computation: the missing predictions of a coding group from the others and the
-//! parity outputs.
+//! Decoders of coded computation: a coding group's missing predictions from the others and parity.
 //!
 //! After *Parity Models* (SOSP 2019), section 3.3. Pure: `f32` slices in and out, no allocation per
 //! query, no IO.
@@ -92,10 +91,8 @@ pub fn check_group(
         return Err(DecodeError::NotMissing { slot });
     }
     for (outputs, expected) in [(predictions, expected), (parity, expected * code.slots())] {
-        let mut outputs = outputs.iter().flatten();
-        if let Some(odd) = outputs.find(|output| output.len() != expected) {
-            let got = odd.len();
-            return Err(DecodeError::UnequalLength { expected, got });
+        if let Some(odd) = outputs.iter().flatten().find(|output| output.len() != expected) {
+            return Err(DecodeError::UnequalLength { expected, got: odd.len() });
         }
     }
     let missing = predictions.iter().filter(|prediction| prediction.is_none()).count();

@@ -93,9 +93,7 @@ impl Decoder for LinearDecoder {
             }
         }
         for (i, prediction) in predictions.iter().enumerate() {
-            let Some(prediction) = prediction else {
-                continue;
-            };
+            let Some(prediction) = prediction else { continue };
             let weight: f32 = solution
                 .parity
                 .iter()

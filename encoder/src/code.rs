@@ -1,13 +1,11 @@
-//! The code: k queries, r parity rows, and the r x k generator that says how much of each query is
-//! in each row.
+//! The code: k queries, r parity rows, and the r x k generator, the share of each query in a row.
 
 use serde::{Deserialize, Serialize};
 use strum::Display;
 
 use crate::{CodeError, OutputTransform, generator};
 
-/// Largest coding group. Beyond it accuracy has long collapsed (ParM figure 8), and fixed-size
-/// scratch stays small.
+/// Largest coding group. Beyond it accuracy collapsed (ParM figure 8); fixed scratch stays small.
 pub const K_MAX: usize = 16;
 /// Most parity rows. Every u x u system with u <= R_MAX is solved on the stack.
 pub const R_MAX: usize = 4;
@@ -21,8 +19,7 @@ pub enum EncoderKind {
     Sum,
     /// The k images, shrunk, side by side in one image (ParM section 4.2.3).
     Concat,
-    /// The k samples one after another on a new axis, of any shape: a parity query is k times as
-    /// long as a query.
+    /// The k samples, of any shape, on a new axis: a parity query is k times as long as a query.
     Stack,
     /// Neural networks, trained through the deployed model, which answers the parity queries itself
     /// (Kosaian, Rashmi, Venkataraman, *Learning a Code*, arXiv 1806.01259).
@@ -30,8 +27,7 @@ pub enum EncoderKind {
 }
 
 impl EncoderKind {
-    /// Returns true if parity queries are answered by parity models, and not by the
-    /// deployed model itself.
+    /// Returns true if parity models answer parity queries, and not the deployed model itself.
     pub const fn has_parity_models(self) -> bool {
         match self {
             Self::Sum | Self::Concat | Self::Stack => true,
@@ -159,8 +155,7 @@ impl Code {
         self.decoding
     }
 
-    /// Samples that a parity query holds for each sample of a query: k where samples are
-    /// stacked.
+    /// Samples that a parity query holds for each sample of a query: k where samples are stacked.
     pub fn stacked(&self) -> usize {
         match self.encoder {
             EncoderKind::Stack => self.k,
@@ -261,8 +256,7 @@ impl TryFrom<&CodeSpec> for Code {
             let problem = format!(
                 "\"concat\" has r = 1 and a generator of ones where it is linear, not r = {r}"
             );
-            let fix = "use \"sum\", or decoding = \"slots\"";
-            return Err(CodeError::new("encoder", problem, fix));
+            return Err(CodeError::new("encoder", problem, "use \"sum\", or decoding = \"slots\""));
         }
         spec.transform.check_numbers()?;
         let code = Self { encoder, decoding, k, r, generator, transform: spec.transform.clone() };
@@ -294,8 +288,7 @@ fn check_decoding(encoder: EncoderKind, decoding: Decoding) -> Result<(), CodeEr
 
 /// `shape` with an axis of `count` in front, if there are several.
 fn with_axis(count: usize, shape: &[usize]) -> Vec<usize> {
-    let axis = (count > 1).then_some(count);
-    axis.into_iter().chain(shape.iter().copied()).collect()
+    (count > 1).then_some(count).into_iter().chain(shape.iter().copied()).collect()
 }
 
 fn flatten(rows: &[Vec<f32>], k: usize, r: usize) -> Result<Vec<f32>, CodeError> {

@@ -29,8 +29,7 @@ pub struct ConcatEncoder {
 }
 
 impl ConcatEncoder {
-    /// An encoder for samples of `sample_shape`: `[channels, height, width]`, or `[height, width]`
-    /// for one channel.
+    /// An encoder for samples `[channels, height, width]`, or `[height, width]` for one channel.
     ///
     /// # Errors
     /// [`CodeError`] when the shape is no image or smaller than the grid.
@@ -52,7 +51,6 @@ impl ConcatEncoder {
         }
         let rows = AxisPlan::new(height, cell_height);
         let columns = AxisPlan::new(width, cell_width);
-        let strips = columns.strips();
         Ok(Self {
             code,
             channels,
@@ -62,8 +60,8 @@ impl ConcatEncoder {
             cell_height,
             cell_width,
             rows,
+            strips: columns.strips(),
             columns,
-            strips,
         })
     }
 
@@ -89,9 +87,7 @@ impl ConcatEncoder {
         let mut sums = [0.0f32; STRIP];
         for cell_row in 0..self.cell_height {
             let at = (top + cell_row) * self.width + left;
-            let Some(out) = plane.get_mut(at..at + self.cell_width) else {
-                return;
-            };
+            let Some(out) = plane.get_mut(at..at + self.cell_width) else { return };
             let (first_row, row_weights) = self.rows.cell(cell_row);
             for strip in &self.strips {
                 let (Some(sums), Some(out)) =
@@ -167,8 +163,7 @@ impl Encoder for ConcatEncoder {
         queries: &[&[f32]],
         parity: &mut [f32],
     ) -> Result<(), EncodeError> {
-        let sample_len = self.sample_len();
-        check_group(&self.code, sample_len, row, queries, parity)?;
+        check_group(&self.code, self.sample_len(), row, queries, parity)?;
         let plane_len = self.height * self.width;
         let cells = self.grid_columns * (self.height / self.cell_height);
         let covered =
@@ -181,8 +176,7 @@ impl Encoder for ConcatEncoder {
             for (slot, query) in queries.iter().enumerate() {
                 let image = query.get(at..at + plane_len).unwrap_or_default();
                 let top = slot / self.grid_columns * self.cell_height;
-                let left = slot % self.grid_columns * self.cell_width;
-                self.shrink_into(image, plane, top, left);
+                self.shrink_into(image, plane, top, slot % self.grid_columns * self.cell_width);
             }
         }
         Ok(())

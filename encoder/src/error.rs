@@ -33,48 +33,23 @@ impl CodeError {
     }
 }
 
-/// A group that does not fit the code. A bug in the caller or a bad upstream answer; harms
-/// only that group.
+/// A group that does not fit the code, by the caller's bug or a bad answer; harms only that group.
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum EncodeError {
     /// Row index out of range.
     #[error("parity row {row} asked of a code with r = {r}")]
-    NoSuchRow {
-        /// Row asked for.
-        row: usize,
-        /// Rows of the code.
-        r: usize,
-    },
+    NoSuchRow { row: usize, r: usize },
     /// Not k queries.
     #[error("a coding group of {got} queries was handed to a code with k = {expected}")]
-    GroupSize {
-        /// Number of queries that the code wants, k.
-        expected: usize,
-        /// Queries handed in.
-        got: usize,
-    },
+    GroupSize { expected: usize, got: usize },
     /// Queries of a group differ in length.
     #[error("query in slot {slot} has {got} elements where its group has {expected}")]
-    UnequalLength {
-        /// Slot of the query.
-        slot: usize,
-        /// Elements of a query that fits the parity query.
-        expected: usize,
-        /// Elements of this query.
-        got: usize,
-    },
+    UnequalLength { slot: usize, expected: usize, got: usize },
     /// The length is not a whole number of samples.
     #[error("{len} elements are not a whole number of samples of {sample_len} elements")]
-    PartialSample {
-        /// Elements handed in.
-        len: usize,
-        /// Elements of a sample.
-        sample_len: usize,
-    },
-    /// A learned encoder's network broke.
+    PartialSample { len: usize, sample_len: usize },
+    /// A learned encoder's network broke; the runtime's message is on one line.
     #[error("the encoder's network failed: {reason}")]
-    Network {
-        /// Message of the runtime, on one line.
-        reason: String,
-    },
+    Network { reason: String },
 }

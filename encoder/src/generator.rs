@@ -12,8 +12,7 @@
 
 use crate::{CodeError, K_MAX, R_MAX};
 
-/// Largest acceptable condition number of a square submatrix whose rows are scaled to a root mean
-/// square of 1.
+/// Largest accepted condition number of a square submatrix with rows scaled to a mean square of 1.
 pub(crate) const MAX_CONDITION: f64 = 1000.0;
 
 const ROWS: [[f32; K_MAX]; R_MAX] = [

@@ -1,5 +1,4 @@
-//! Shrinking one image axis by area averaging (a box filter), the anti-aliased choice for integer
-//! and fractional factors.
+//! Shrinking an image axis by area averaging (a box filter), anti-aliased for any factor.
 //!
 //! Own code, where a library would be the rule: a cell is written straight into its place in the
 //! parity query, from planes of `f32`, with nothing allocated and nothing shared between threads.
@@ -9,8 +8,7 @@
 
 use std::ops::Range;
 
-/// Input pixels that are worked on at a time: they stay in the first-level cache, and room for them
-/// on the stack.
+/// Input pixels that are worked on at a time: they stay in the first-level cache, on the stack.
 pub(crate) const STRIP: usize = 512;
 
 /// Output pixels whose inputs fit into a strip.

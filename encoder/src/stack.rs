@@ -1,7 +1,6 @@
 //! Samples one after another on a new axis: a parity query of shape `[k, ..]` for each sample.
 //!
-//! Nothing is shrunk or added, so any shape will do, and a parity query is k times as long as a
-//! query.
+//! Nothing is shrunk or added, so any shape will do; a parity query is k times as long as a query.
 
 use crate::sum::sample_len;
 use crate::{Code, CodeError, EncodeError, Encoder, check_group};
@@ -19,8 +18,7 @@ impl StackEncoder {
     /// # Errors
     /// [`CodeError`] when the shape has no elements.
     pub fn new(code: Code, sample_shape: &[usize]) -> Result<Self, CodeError> {
-        let sample_len = sample_len(sample_shape)?;
-        Ok(Self { code, sample_len })
+        Ok(Self { code, sample_len: sample_len(sample_shape)? })
     }
 }
 

@@ -1,5 +1,4 @@
-//! Weighted sum: `P_j = sum_i a_ji X_i` (ParM section 3.2). Works for any shape; exact for linear
-//! models.
+//! Weighted sum: `P_j = sum_i a_ji X_i` (ParM section 3.2). For any shape; exact for linear models.
 
 use crate::{Code, CodeError, EncodeError, Encoder, check_group};
 
@@ -16,8 +15,7 @@ impl SumEncoder {
     /// # Errors
     /// [`CodeError`] when the shape has no elements.
     pub fn new(code: Code, sample_shape: &[usize]) -> Result<Self, CodeError> {
-        let sample_len = sample_len(sample_shape)?;
-        Ok(Self { code, sample_len })
+        Ok(Self { code, sample_len: sample_len(sample_shape)? })
     }
 }
 
@@ -26,8 +24,7 @@ pub(crate) fn sample_len(sample_shape: &[usize]) -> Result<usize, CodeError> {
     let sample_len = sample_shape.iter().product();
     if sample_len == 0 {
         let problem = format!("the model's input {sample_shape:?} has no elements");
-        let fix = "coding needs at least one";
-        return Err(CodeError::new("encoder", problem, fix));
+        return Err(CodeError::new("encoder", problem, "coding needs at least one"));
     }
     Ok(sample_len)
 }
@@ -49,8 +46,7 @@ impl Encoder for SumEncoder {
     }
 }
 
-/// Elements handled at a time: 4 KiB of the output stay in the first-level cache while all k
-/// inputs stream past.
+/// Elements at a time: 4 KiB of the output stay in the first-level cache while inputs stream past.
 const BLOCK: usize = 1024;
 
 fn weighted_sum(coefficients: &[f32], queries: &[&[f32]], parity: &mut [f32]) {

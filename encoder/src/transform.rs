@@ -43,15 +43,13 @@ fn default_floor() -> f32 {
     DEFAULT_FLOOR
 }
 
-/// Scale that the numbers of a reconstruction are on, by its name in answers and in a model's
-/// metadata.
+/// Scale of a reconstruction's numbers, by its name in answers and in a model's metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Display)]
 #[strum(serialize_all = "snake_case")]
 pub enum OutputDomain {
     /// The deployed model's own outputs.
     Deployed,
-    /// Log-probabilities of the classes, not normalised: their order is the deployed model's, their
-    /// level is not.
+    /// Log-probabilities of the classes, not normalised: the deployed model's order, not its level.
     LogProbabilities,
 }
 
@@ -72,23 +70,20 @@ impl OutputTransform {
     /// Checks the transform for a model with `output_len` outputs a sample.
     ///
     /// # Errors
-    /// [`CodeError`] when a number is out of range, or there are neither one nor
-    /// `output_len` of them.
+    /// [`CodeError`]: a number is out of range, or there are neither one nor `output_len`.
     pub fn validate(&self, output_len: usize) -> Result<(), CodeError> {
         self.check_numbers()?;
         match self {
             Self::Standardised { mean, .. } if mean.len() != 1 && mean.len() != output_len => {
                 let problem =
                     format!("{} entries, the model has {output_len} outputs a sample", mean.len());
-                let fix = format!("give 1 or {output_len}");
-                Err(CodeError::new("transform", problem, fix))
+                Err(CodeError::new("transform", problem, format!("give 1 or {output_len}")))
             }
             Self::LogSoftmax { .. } if output_len < 2 => {
                 let problem = format!(
                     "\"log_softmax\" needs two outputs a sample, the model has {output_len}"
                 );
-                let fix = "use \"raw\" or \"standardised\"";
-                Err(CodeError::new("transform.kind", problem, fix))
+                Err(CodeError::new("transform.kind", problem, "use \"raw\" or \"standardised\""))
             }
             _ => Ok(()),
         }
@@ -193,15 +188,12 @@ fn check_all(
     wanted: &str,
     is_good: impl Fn(f32) -> bool,
 ) -> Result<(), CodeError> {
-    let Some(index) = values.iter().position(|value| !is_good(*value)) else {
-        return Ok(());
-    };
+    let Some(index) = values.iter().position(|value| !is_good(*value)) else { return Ok(()) };
     let field = match values {
         [_] => format!("transform.{field}"),
         _ => format!("transform.{field}[{index}]"),
     };
-    let fix = format!("give a number that is {wanted}");
-    Err(CodeError::new(field, values[index].to_string(), fix))
+    Err(CodeError::new(field, values[index].to_string(), format!("give a number that is {wanted}")))
 }
 
 /// Calls `change` with each value and its mean and deviation; one entry stands for all values.

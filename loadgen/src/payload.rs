@@ -1,5 +1,4 @@
-//! Payload: samples as request bodies, all encoded before the run so that sending costs
-//! next to nothing.
+//! Payload: samples as request bodies, all encoded before the run: sending costs next to nothing.
 
 use std::path::Path;
 
@@ -24,10 +23,9 @@ pub const MAX_DISTINCT: usize = 10_000;
 /// The ChaCha stream of the order of rows; the schedule has stream 0 of the same seed.
 const ORDER_STREAM: u64 = 1;
 
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum, Display,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[derive(clap::ValueEnum, Display)]
 #[strum(serialize_all = "lowercase")]
 pub enum WireEncoding {
     Binary,
@@ -62,8 +60,7 @@ pub struct Body {
 pub struct Bodies(Vec<Body>);
 
 impl Bodies {
-    /// Encodes rows for `model` in an order that `seed` fixes: at most [`MAX_DISTINCT`] and no more
-    /// than `requests`.
+    /// Encodes rows for `model`, in an order of `seed`: at most [`MAX_DISTINCT`] or `requests`.
     pub fn encode(
         rows: &Rows,
         model: &ModelMetadata,
@@ -117,8 +114,7 @@ impl RequestOptions {
             parameters.insert("allow_approximate".to_owned(), allow.into());
         }
         if let Some(deadline_ms) = self.deadline_ms {
-            let micros = deadline_ms.saturating_mul(1000);
-            parameters.insert("timeout".to_owned(), micros.into());
+            parameters.insert("timeout".to_owned(), deadline_ms.saturating_mul(1000).into());
         }
     }
 }
@@ -206,8 +202,7 @@ impl Rows {
     /// The values of sample `row`, scaled to `0.0..=1.0`; empty if there is no such sample.
     pub fn sample(&self, row: usize) -> Vec<f32> {
         let length = self.sample_len();
-        let bytes = self.bytes.get(row * length..(row + 1) * length);
-        let bytes = bytes.unwrap_or_default().iter();
+        let bytes = self.bytes.get(row * length..(row + 1) * length).unwrap_or_default().iter();
         bytes.map(|&byte| f32::from(byte) / 255.0).collect()
     }
 

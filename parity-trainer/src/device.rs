@@ -18,15 +18,13 @@ pub fn parse(name: &str) -> Result<Device, String> {
         "cuda" => Some(0),
         _ => name.strip_prefix("cuda:").and_then(|number| number.parse().ok()),
     };
-    let card = number.map(Device::Cuda);
-    card.ok_or_else(|| "give cpu, cuda or cuda:N".to_owned())
+    number.map(Device::Cuda).ok_or_else(|| "give cpu, cuda or cuda:N".to_owned())
 }
 
 /// Makes networks on `device` from now on; to be called before the first is made.
 pub fn choose(device: Device) -> Result<(), TrainError> {
     if let Device::Cuda(number) = device {
-        let is_there = Cuda::is_available();
-        let cards = if is_there { Cuda::device_count() } else { 0 };
+        let cards = if Cuda::is_available() { Cuda::device_count() } else { 0 };
         if number as i64 >= cards {
             return Err(TrainError::Input(format!(
                 "--device cuda:{number}: libtorch sees {cards} such devices; give --device cpu, or \

@@ -33,16 +33,15 @@ impl Entry<'_> {
     pub fn write(mut self, repository: &Path) -> Result<PathBuf, TrainError> {
         let trained = self.trained;
         let (platform, networks) = match trained {
-            Trained::LearnedCode { encoder, decoder } => (
-                Platform::LearnedCode,
-                vec![("encoder_network", encoder), ("decoder_network", decoder)],
-            ),
-            Trained::Model(network) => (Platform::OnnxRuntime, vec![("network", network)]),
-            Trained::Slots(slots) => (Platform::OnnxRuntime, vec![("network", &slots.network)]),
+            Trained::LearnedCode { encoder, decoder } => {
+                (Platform::LearnedCode, vec![("encoder.", encoder), ("decoder.", decoder)])
+            }
+            Trained::Model(network) => (Platform::OnnxRuntime, vec![("", network)]),
+            Trained::Slots(slots) => (Platform::OnnxRuntime, vec![("", &slots.network)]),
         };
-        for (key, network) in networks {
-            let name = network.spec().to_string();
-            self.training.insert(key.to_owned(), name.into());
+        for (word, network) in &networks {
+            let key = word.replace('.', "_") + "network";
+            self.training.insert(key, network.spec().to_string().into());
         }
         let card = ModelToml {
             name: self.name.to_owned(),
@@ -54,7 +53,8 @@ impl Entry<'_> {
             training: self.training,
         };
         replace(repository, &card, |version| {
-            fill(version, &platform, trained, (self.input, self.output))
+            fill(version, &platform, trained, (self.input, self.output))?;
+            Network::save_all(&networks, &version.join(WEIGHTS))
         })
     }
 }
@@ -69,24 +69,14 @@ fn fill(
         let path = version.join(name);
         fs::write(&path, contents).map_err(failed(&path))
     };
-    let weights = version.join(WEIGHTS);
     match trained {
-        Trained::Model(network) => {
-            write(platform.file_name(), &network.to_onnx_as(output)?)?;
-            network.save(&weights)?;
-        }
-        Trained::Slots(slots) => {
-            write(platform.file_name(), &slots.to_onnx_as(input, output)?)?;
-            slots.network.save(&weights)?;
-        }
+        Trained::Model(network) => write(platform.file_name(), &network.to_onnx_as(output)?),
+        Trained::Slots(slots) => write(platform.file_name(), &slots.to_onnx_as(input, output)?),
         Trained::LearnedCode { encoder, decoder } => {
             write(Platform::ENCODER_FILE, &encoder.to_onnx()?)?;
-            write(Platform::DECODER_FILE, &decoder.to_onnx()?)?;
-            let networks = [("encoder.", encoder), ("decoder.", decoder)];
-            Network::save_all(&networks, &weights)?;
+            write(Platform::DECODER_FILE, &decoder.to_onnx()?)
         }
     }
-    Ok(())
 }
 
 fn tensor(name: &str, shape: &[usize]) -> TensorSpec {
@@ -118,8 +108,7 @@ fn replace(
     remove(&fresh)?;
     remove(&replaced)?;
     let made = fs::create_dir_all(&version).map_err(failed(&version));
-    let filled = made.and_then(|()| fill(&version)).and_then(|()| Ok(card.save(&fresh)?));
-    if let Err(error) = filled {
+    if let Err(error) = made.and_then(|()| fill(&version)).and_then(|()| Ok(card.save(&fresh)?)) {
         // A full disk gets its room back.
         let _ = fs::remove_dir_all(&fresh);
         let _ = fs::remove_dir(&workshop);

@@ -83,7 +83,5 @@ impl TrainError {
 
 /// The first line of what a library says, which says it all: libtorch's goes on with a stack trace.
 pub(crate) fn first_line(error: &impl Display) -> String {
-    let text = error.to_string();
-    let first = text.trim().lines().next().unwrap_or_default();
-    first.trim().to_owned()
+    error.to_string().trim().lines().next().unwrap_or_default().trim().to_owned()
 }

@@ -1,5 +1,4 @@
-//! Trains deployed models and their parity models, and writes them as entries of a model
-//! repository.
+//! Trains deployed models and their parity models into entries of a model repository.
 //!
 //! The method is that of *Parity Models* (Kosaian, Rashmi, Venkataraman, SOSP 2019): the deployed
 //! model F is frozen; a parity model F_P learns `F_P(P) ~ sum_i a_i F(X_i)` for parity queries P
@@ -8,6 +7,15 @@
 //! `parapet-decoder`, so that training and serving cannot disagree.
 
 #![allow(missing_docs, reason = "the program builds on it alone")]
+
+/// Returns the error unless the condition holds.
+macro_rules! ensure {
+    ($holds:expr, $error:expr) => {
+        if !$holds {
+            return Err($error);
+        }
+    };
+}
 
 pub mod backend;
 pub mod data;

@@ -48,14 +48,12 @@ enum Command {
     Reproduce(reproduce::Args),
 }
 
-/// Environment variable that decides how OpenMP's threads, which libtorch computes with, wait
-/// for each other.
+/// Environment variable that decides how OpenMP's threads, libtorch's, wait for each other.
 const WAIT_POLICY: &str = "OMP_WAIT_POLICY";
 /// Spins of GNU's OpenMP before a waiting thread sleeps.
 const SPIN_COUNT: (&str, &str) = ("GOMP_SPINCOUNT", "10000");
 
-/// Starts the program again with threads that soon sleep while they wait, unless the
-/// user has chosen.
+/// Starts the program again with threads that soon sleep while waiting, unless the user chose.
 ///
 /// By default they spin for milliseconds. On a machine that is busy with anything else the spinning
 /// keeps the awaited thread from its core: measured on 2 cores under load, 54 s against 6 s. Not to
@@ -120,9 +118,7 @@ fn main() -> ExitCode {
     let matches = Cli::command().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     log::start(LogFormat::Text, LevelFilter::WARN);
-    let Err(error) = run(cli, &matches) else {
-        return ExitCode::SUCCESS;
-    };
+    let Err(error) = run(cli, &matches) else { return ExitCode::SUCCESS };
     eprintln!("error: {}", error.first_line());
     ExitCode::from(match error {
         TrainError::Interrupted(_) => EXIT_CODE,

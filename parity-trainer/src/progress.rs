@@ -19,8 +19,7 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(crate) fn of_steps(name: &str) -> Self {
-        let quiet = Duration::ZERO;
-        Self { quiet, ..Self::new(name, "step") }
+        Self { quiet: Duration::ZERO, ..Self::new(name, "step") }
     }
 
     pub(crate) fn new(name: &str, unit: &'static str) -> Self {

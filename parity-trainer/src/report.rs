@@ -3,8 +3,7 @@
 use parity_trainer::evaluation::{CodeEvaluation, Estimate, percent};
 
 pub(crate) fn print(rows: &[(String, String)]) {
-    let widths = rows.iter().map(|(label, _)| label.chars().count());
-    let width = widths.max().unwrap_or_default();
+    let width = rows.iter().map(|(label, _)| label.chars().count()).max().unwrap_or_default();
     for (label, value) in rows {
         println!("{label:width$}  {value}");
     }

@@ -32,15 +32,12 @@ pub fn students(shape: &[usize], deployed: Option<&NetworkSpec>) -> Vec<Vec<Netw
         let one = HIDDEN.map(|hidden| vec![inputs, hidden]);
         let two = HIDDEN.map(|hidden| vec![inputs, hidden, hidden]);
         let mlp = |widths: [Vec<usize>; 14]| {
-            let networks = widths.into_iter().map(|widths| NetworkSpec::Mlp { widths });
-            networks.collect()
+            widths.into_iter().map(|widths| NetworkSpec::Mlp { widths }).collect()
         };
         return vec![mlp(one), mlp(two)];
     }
-    let widths = |family| {
-        let network = |width| NetworkSpec::Convolutional { family, width };
-        CHANNELS.map(network).to_vec()
-    };
+    let widths =
+        |family| CHANNELS.map(|width| NetworkSpec::Convolutional { family, width }).to_vec();
     families.into_iter().map(widths).collect()
 }
 

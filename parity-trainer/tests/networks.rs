@@ -37,7 +37,7 @@ fn weights_come_back_with_moments_and_normalisation() {
         let mut trained = network(name, 1);
         trained.normalise(&samples).unwrap();
         let _ = trained.forward_t(&tensor(&samples), true);
-        trained.save(&path).unwrap();
+        Network::save_all(&[("", &trained)], &path).unwrap();
         let loaded = Network::load(trained.spec(), &SHAPE, OUTPUTS, &path).unwrap();
         assert_eq!(loaded.infer(&samples), trained.infer(&samples), "{name}");
         assert_eq!(loaded.normalisation().unwrap(), trained.normalisation().unwrap());
@@ -65,7 +65,7 @@ fn weights_that_lack_some_are_refused() {
         let message = without(part).unwrap_err().to_string();
         assert!(message.contains(says), "{message}");
     }
-    network.save(&path).unwrap();
+    Network::save_all(&[("", &network)], &path).unwrap();
     let other = "resnet8:5".parse().unwrap();
     assert!(Network::load(&other, &SHAPE, OUTPUTS, &path).is_err());
 }

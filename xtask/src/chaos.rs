@@ -1,6 +1,5 @@
-//! `cargo xtask chaos`: faults in running clusters, and every answer is judged. The programs that
-//! do it are examples of the packages whose dependencies they need; their first lines say which
-//! invariant is seen how.
+//! `cargo xtask chaos`: faults in running clusters, and every answer is judged, by examples of the
+//! packages whose dependencies they need; their first lines say which invariant is seen how.
 
 use crate::bench::report;
 use crate::prelude::*;
@@ -56,8 +55,7 @@ fn disturb_serving(arguments: &[String]) -> Result<()> {
     );
     let outcome = command.quiet().run();
     if results.exists() {
-        let name = "cargo xtask chaos serving";
-        report::write(report::FRONTEND, name, &sh.read_file(&results)?)?;
+        report::write(report::FRONTEND, "cargo xtask chaos serving", &sh.read_file(&results)?)?;
     }
     outcome.with_context(|| format!("see {}", folder.display()))
 }

@@ -42,8 +42,7 @@ impl Cluster {
         let line = place.command(&self.sh, self.programs.join("parapet-instance"));
         let line = line.arg("--repository").arg(&self.repository);
         let line = line.args(["--model", model, "--listen", listen]).args(more);
-        let library = native().join("onnxruntime/libonnxruntime.so");
-        let line = line.env("ORT_DYLIB_PATH", library);
+        let line = line.env("ORT_DYLIB_PATH", native().join("onnxruntime/libonnxruntime.so"));
         self.processes.start_ready(name, line, READY)
     }
 
@@ -54,10 +53,8 @@ impl Cluster {
         count: usize,
         more: &[&str],
     ) -> Result<Vec<String>> {
-        let mut start = |i| {
-            let name = format!("{model}-{i}");
-            self.instance(&Place::Anywhere, (&name, model, ANY_PORT), more)
-        };
+        let mut start =
+            |i| self.instance(&Place::Anywhere, (&format!("{model}-{i}"), model, ANY_PORT), more);
         (0..count).map(&mut start).collect()
     }
 
@@ -66,8 +63,7 @@ impl Cluster {
         let file = self.folder.join(format!("{name}.toml"));
         self.sh.write_file(&file, config)?;
         let line = place.command(&self.sh, self.programs.join("parapet-frontend"));
-        let line = line.arg("--config").arg(file);
-        let address = self.processes.start_ready(name, line, READY)?;
+        let address = self.processes.start_ready(name, line.arg("--config").arg(file), READY)?;
         let ready = format!("http://{address}/v2/health/ready");
         wait_for("readiness of the frontend", LIMIT, || Ok(http::get(&ready).ok()))
             .with_context(|| format!("see {}", self.processes.log(name).display()))?;
@@ -79,8 +75,7 @@ impl Cluster {
         let address = bare(url);
         let (report, pace) = (self.report(address), (LOAD_RATE, LOAD_SECONDS));
         self.sh.remove_path(&report)?;
-        let program = self.programs.join("parapet-loadgen");
-        let generator = Place::Anywhere.command(&self.sh, program);
+        let generator = Place::Anywhere.command(&self.sh, self.programs.join("parapet-loadgen"));
         let load = models::load_command(generator, (address, MODEL), pace, &report);
         self.processes.start(address, load)
     }
@@ -159,20 +154,17 @@ impl SampleCluster {
         let mut cluster = Cluster::new(debug(""), folder, &models)?;
         write_models(&cluster.sh, &models, "sum")?;
         let profile = folder.join("faults.toml").display().to_string();
-        let text = faults.unwrap_or_default();
-        cluster.sh.write_file(&profile, text)?;
+        cluster.sh.write_file(&profile, faults.unwrap_or_default())?;
         let mut addresses = Vec::new();
         for index in 0..replicas + parity {
             let model = if index < replicas { MODEL } else { PARITY };
-            let number = index.to_string();
-            let faulty = ["--fault-profile", &profile, "--fault-instance", &number];
+            let faulty = ["--fault-profile", &profile, "--fault-instance", &index.to_string()];
             let more = if faults.is_some() { &faulty[..] } else { &[] };
             let name = format!("instance-{index}");
             addresses.push(cluster.instance(&Place::Anywhere, (&name, model, ANY_PORT), more)?);
         }
         let (deployed, coded) = addresses.split_at(replicas);
-        let config = config(deployed, coded);
-        let frontend = cluster.frontend(&Place::Anywhere, "parapet", &config)?;
+        let frontend = cluster.frontend(&Place::Anywhere, "parapet", &config(deployed, coded))?;
         let url = |address: &String| format!("http://{address}");
         Ok(Self {
             instances: addresses.iter().map(url).collect(),
@@ -188,8 +180,7 @@ impl SampleCluster {
 
     /// Sends a signal to an instance: the replicas come first.
     pub(crate) fn signal(&mut self, instance: usize, signal: Signal) -> Result<()> {
-        let name = format!("instance-{instance}");
-        self.cluster.processes.signal(&name, signal)
+        self.cluster.processes.signal(&format!("instance-{instance}"), signal)
     }
 }
 

@@ -14,8 +14,7 @@ pub(crate) fn client() -> Agent {
 }
 
 pub(crate) fn get(url: &str) -> Result<String> {
-    let answer = client().get(url).call();
-    body(answer.with_context(|| format!("GET {url}"))?, url)
+    body(client().get(url).call().with_context(|| format!("GET {url}"))?, url)
 }
 
 pub(crate) fn get_json(url: &str) -> Result<Value> {
@@ -23,14 +22,12 @@ pub(crate) fn get_json(url: &str) -> Result<Value> {
 }
 
 pub(crate) fn post(url: &str, json: &str) -> Result<String> {
-    let request = client().post(url).content_type("application/json");
-    let answer = request.send(json);
+    let answer = client().post(url).content_type("application/json").send(json);
     body(answer.with_context(|| format!("POST {url}"))?, url)
 }
 
 fn body(mut answer: Response<Body>, url: &str) -> Result<String> {
-    let text = answer.body_mut().read_to_string();
-    let text = text.with_context(|| format!("{url}: no body"))?;
+    let text = answer.body_mut().read_to_string().with_context(|| format!("{url}: no body"))?;
     if answer.status() != 200 {
         bail!("{url}: status {}: {}", answer.status(), text.trim());
     }

@@ -31,8 +31,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     );
     for (wanted, tool) in [(args.schemathesis, "schemathesis"), (args.mlserver, "mlserver")] {
         if wanted {
-            let program = python::program(tool, tool)?;
-            command = command.arg(format!("--{tool}")).arg(program);
+            command = command.arg(format!("--{tool}")).arg(python::program(tool, tool)?);
         }
     }
     let library = native().join("onnxruntime/libonnxruntime.so");

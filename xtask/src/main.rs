@@ -1,7 +1,6 @@
 //! Parapet's set-up, demo, test and CI steps: `cargo xtask <step>`.
 //!
-//! Each step, or group of steps, is a module with its arguments and a `run`; this file only
-//! dispatches.
+//! Each step, or group of steps, is a module with its arguments and a `run`; this dispatches.
 
 mod bench;
 mod chaos;

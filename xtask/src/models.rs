@@ -13,13 +13,11 @@ pub(crate) struct Model {
 
 impl Model {
     pub(crate) fn deployed() -> Self {
-        let arguments = "train-deployed --network lenet:16 --epochs 60".to_owned();
-        Self::one("fashion", arguments)
+        Self::one("fashion", "train-deployed --network lenet:16 --epochs 60".to_owned())
     }
 
     pub(crate) fn small() -> Self {
-        let arguments = "train-deployed --network lenet:4 --epochs 15".to_owned();
-        Self::one("fashion-small", arguments)
+        Self::one("fashion-small", "train-deployed --network lenet:4 --epochs 15".to_owned())
     }
 
     fn one(name: &str, arguments: String) -> Self {
@@ -75,8 +73,7 @@ pub(crate) fn write(
     Ok(sh.write_file(folder.join("1/model.onnx"), file)?)
 }
 
-/// Trains `models`, the deployed one first; `reuse` keeps those that are there. The trainer must
-/// have been built.
+/// Trains `models` by the trainer that was built, the deployed one first; `reuse` keeps old ones.
 pub(crate) fn train(models: &[Model], reuse: bool) -> Result<()> {
     let sh = shell()?;
     let (trainer, data, out) = (debug("parity-trainer"), data(), repository());
@@ -103,8 +100,7 @@ pub(crate) fn load_command<'a>(
     let pace =
         format!("run --target http://{address} --model {model} --rate {rate} --duration {seconds}");
     let command = generator.args(pace.split(' ')).arg("--images");
-    let command = command.arg(images()).arg("--json").arg(report);
-    command.quiet().ignore_stdout()
+    command.arg(images()).arg("--json").arg(report).quiet().ignore_stdout()
 }
 
 /// Runs the optimised load generator against the deployed model; returns its report.
@@ -141,8 +137,7 @@ fn images() -> PathBuf {
 
 fn pixels() -> Result<Vec<f32>> {
     let images = read_idx(&images())?;
-    let first = images.bytes.iter().take(SIDE * SIDE);
-    Ok(first.map(|&byte| f32::from(byte) / 255.0).collect())
+    Ok(images.bytes.iter().take(SIDE * SIDE).map(|&byte| f32::from(byte) / 255.0).collect())
 }
 
 pub(crate) fn json_query() -> Result<String> {
@@ -150,8 +145,7 @@ pub(crate) fn json_query() -> Result<String> {
     Ok(json!({ "id": "first", "inputs": [input] }).to_string())
 }
 
-/// The first test image with the binary tensor extension: JSON, then the tensor; and the length of
-/// the JSON.
+/// The first test image with the binary tensor extension: JSON, then the tensor; the JSON's length.
 pub(crate) fn binary_query() -> Result<(Vec<u8>, usize)> {
     let pixels = pixels()?;
     let size = json!({ "binary_data_size": pixels.len() * 4 });
@@ -165,7 +159,6 @@ pub(crate) fn binary_query() -> Result<(Vec<u8>, usize)> {
 }
 
 pub(crate) fn require() -> Result<()> {
-    let is_there = Model::parity((2, 1)).is_there();
-    ensure!(is_there, "no models; run `cargo xtask demo` first");
+    ensure!(Model::parity((2, 1)).is_there(), "no models; run `cargo xtask demo` first");
     Ok(())
 }

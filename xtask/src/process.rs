@@ -1,5 +1,4 @@
-//! Processes that end with their owner, each with a file for what it says, and what they use of
-//! the machine.
+//! Processes that end with their owner, each with a file for what it says; their use of resources.
 
 use crate::prelude::*;
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -46,8 +45,7 @@ pub(crate) fn wait_for<T>(
     }
 }
 
-/// Processes that end with this value: by SIGTERM, and those that run five seconds later by
-/// SIGKILL.
+/// Processes that end with this value: by SIGTERM, and by SIGKILL five seconds later.
 pub(crate) struct Processes {
     folder: PathBuf,
     running: Vec<(String, Child)>,
@@ -141,8 +139,7 @@ impl Processes {
 
     /// Fails if one of the processes whose names begin with `prefix` has ended.
     pub(crate) fn none_ended(&mut self, prefix: &str) -> Result<()> {
-        let running = self.running.iter_mut();
-        for (name, child) in running.filter(|(name, _)| name.starts_with(prefix)) {
+        for (name, child) in self.running.iter_mut().filter(|(name, _)| name.starts_with(prefix)) {
             if let Some(status) = child.try_wait()? {
                 let log = self.folder.join(format!("{name}.log"));
                 bail!("{name} ended too soon ({status}); see {}", log.display());
@@ -154,9 +151,7 @@ impl Processes {
     pub(crate) fn wait(&mut self, name: &str) -> Result<()> {
         let status = self.child(name)?.wait()?;
         self.running.retain(|(other, _)| other != name);
-        let log = self.log(name);
-        let is_fine = status.success();
-        ensure!(is_fine, "{name} failed ({status}); see {}", log.display());
+        ensure!(status.success(), "{name} failed ({status}); see {}", self.log(name).display());
         Ok(())
     }
 
@@ -166,8 +161,7 @@ impl Processes {
     }
 
     pub(crate) fn detach(mut self) -> Vec<u32> {
-        let running = std::mem::take(&mut self.running);
-        running.into_iter().map(|(_, child)| child.id()).collect()
+        std::mem::take(&mut self.running).into_iter().map(|(_, child)| child.id()).collect()
     }
 }
 

@@ -13,8 +13,7 @@ pub(crate) fn program(name: &str, program: &str) -> Result<PathBuf> {
     let folder = native().join("python").join(name);
     // The text tells this layout from an earlier one.
     install(name, &folder, "--no-deps\n", |sh, lock| {
-        let made = cmd!(sh, "python3 -m venv {folder}").quiet().run();
-        made.context(NEEDS)?;
+        cmd!(sh, "python3 -m venv {folder}").quiet().run().context(NEEDS)?;
         let pip = folder.join("bin/pip");
         // Only wheels that the lock names, all of them: no package runs a build script.
         let installed = cmd!(

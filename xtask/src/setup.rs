@@ -61,8 +61,7 @@ fn unpack(sh: &Shell, component: &Component, lock: &Path, place: &Path) -> Resul
     let work = sh.create_dir(place.join(".work"))?;
     let unpacked = work.join("unpacked");
     // pip takes the pinned CPython 3.11 wheels whatever Python the user has.
-    let glibc = (5..=28).rev();
-    let platforms = glibc.map(|minor| format!("--platform=manylinux_2_{minor}_x86_64"));
+    let platforms = (5..=28).rev().map(|minor| format!("--platform=manylinux_2_{minor}_x86_64"));
     let pip = cmd!(
         sh,
         "python3 -m pip install --no-deps --only-binary=:all: --require-hashes --no-cache-dir
@@ -71,8 +70,7 @@ fn unpack(sh: &Shell, component: &Component, lock: &Path, place: &Path) -> Resul
             --platform=manylinux1_x86_64 --target {unpacked} --requirement {lock}"
     );
     // pip moves what it has unpacked, which is quick on the same disk.
-    let installed = pip.env("TMPDIR", &work).quiet().run();
-    installed.with_context(|| {
+    pip.env("TMPDIR", &work).quiet().run().with_context(|| {
         format!(
             "pip could not install {} (see above): it needs a package index (PIP_INDEX_URL names \
              a mirror), the pinned wheels in it, python3-pip, and room on the disk",

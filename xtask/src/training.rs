@@ -28,16 +28,14 @@ impl Trainings {
     }
 
     pub(crate) fn model(&self, name: &str) -> Result<Vec<u8>> {
-        let path = self.folder.join(format!("models/{name}/1/model.onnx"));
-        Ok(shell()?.read_binary_file(path)?)
+        Ok(shell()?.read_binary_file(self.folder.join(format!("models/{name}/1/model.onnx")))?)
     }
 
     fn records(&self, name: &str) -> Vec<Value> {
         let path = self.folder.join(format!("models/.runs/{name}/log.jsonl"));
         let log = fs::read_to_string(path).unwrap_or_default();
         // The last one may be half written.
-        let records = log.lines().map(serde_json::from_str);
-        records.filter_map(Result::ok).collect()
+        log.lines().map(serde_json::from_str).filter_map(Result::ok).collect()
     }
 
     /// Output of `top` for the cluster of a registry, asked from one place; nothing if the registry
@@ -46,8 +44,7 @@ impl Trainings {
         let sh = shell()?;
         let command = place.command(&sh, &self.trainer);
         let command = command.args(["top", "--once", "--registry", registry]);
-        let command = command.quiet().ignore_stderr().ignore_status();
-        Ok(command.read().unwrap_or_default())
+        Ok(command.quiet().ignore_stderr().ignore_status().read().unwrap_or_default())
     }
 }
 
@@ -76,8 +73,7 @@ impl<'a> TrainingCluster<'a> {
         more: &[&str],
     ) -> Result<()> {
         let member = place.command(&self.sh, &self.trainings.trainer);
-        let member = member.args(["--threads", "1", role, "--registry", &self.registry]);
-        let member = member.args(more);
+        let member = member.args(["--threads", "1", role, "--registry", &self.registry]).args(more);
         self.processes.start(&format!("{role}-{name}"), member)
     }
 
@@ -91,8 +87,7 @@ impl<'a> TrainingCluster<'a> {
         let training = place.command(&self.sh, &self.trainings.trainer);
         let training = training.args(line.split(' ')).arg("--data").arg(data());
         let training = training.arg("--model").arg(models.join("deployed"));
-        let training = training.arg("--out").arg(models);
-        let training = training.args(["--cluster", &self.registry]);
+        let training = training.arg("--out").arg(models).args(["--cluster", &self.registry]);
         self.processes.start(name, training)
     }
 

@@ -29,8 +29,7 @@ pub(crate) fn data() -> PathBuf {
 }
 
 pub(crate) fn target() -> PathBuf {
-    let folder = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
-    root().join(folder)
+    root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
 pub(crate) fn debug(program: &str) -> PathBuf {
@@ -59,8 +58,7 @@ pub(crate) fn step(what: &str) {
 
 /// HOST:PORT of this machine that is not in use now.
 pub(crate) fn free_address() -> Result<String> {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
-    Ok(listener.local_addr()?.to_string())
+    Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.to_string())
 }
 
 pub(crate) fn is_installed(program: &str) -> bool {
@@ -131,7 +129,6 @@ pub(crate) fn output(command: Cmd<'_>) -> Result<String> {
     let output = command.quiet().ignore_status().output()?;
     let [stdout, stderr] =
         [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    let is_fine = output.status.success();
-    ensure!(is_fine, "{line}: {stdout}{}", stderr.trim());
+    ensure!(output.status.success(), "{line}: {stdout}{}", stderr.trim());
     Ok(stdout)
 }

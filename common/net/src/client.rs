@@ -1,5 +1,4 @@
-//! HTTP/1.1 client for one server. Connections are kept alive and driven by the
-//! task that uses them.
+//! HTTP/1.1 client for one server. Connections are kept alive, driven by the task that uses them.
 //!
 //! hyper's client splits a connection into a sender and a task that does the IO. Here the sending
 //! task polls both, which saves two task switches for each request. That matters: a query spends
@@ -51,8 +50,7 @@ pub enum SendError {
     Connect(std::io::Error),
     #[error("no connection within {0:?}")]
     ConnectTimeout(Duration),
-    /// Also where the server refused this client's certificate, which TLS 1.3 says after the
-    /// handshake.
+    /// Also where the server refused this client's certificate, told after TLS 1.3's handshake.
     #[error("no TLS connection: {0}")]
     Tls(TlsFailure),
     /// It ended before a response came.
@@ -65,8 +63,7 @@ pub enum SendError {
 }
 
 impl SendError {
-    /// Returns true if no connection was opened, so that the server has seen
-    /// nothing of the request.
+    /// Returns true if no connection was opened: the server has seen nothing of the request.
     pub fn is_unsent(&self) -> bool {
         matches!(self, Self::Connect(_) | Self::ConnectTimeout(_) | Self::Tls(_))
     }
@@ -120,8 +117,7 @@ impl Connections {
         self
     }
 
-    /// Sends what `request` makes and reads the whole response. Dropping the future
-    /// closes the connection.
+    /// Sends what `request` makes, reads the whole response. Dropping it closes the connection.
     ///
     /// A connection that was kept alive may turn out to be closed; then a fresh one is tried, once.
     /// That is no second chance for the server, which gave no part of a response on the old one.
@@ -139,21 +135,18 @@ impl Connections {
                 Ok(response) => return Ok(response),
             }
         }
-        // On the heap: it is rare, and with TLS several times as large as all else that is copied
-        // with this future.
+        // On the heap: it is rare, and with TLS several times as large as all else in this future.
         Box::pin(async {
             let connected = self.connect().await;
             // A server that died with the request in hand refuses connections: it may have seen the
             // request all the same.
             let connection = connected.map_err(|refused| lost.unwrap_or(refused))?;
-            let exchanged = self.exchange(connection, request()).await;
-            exchanged.map_err(|broken| broken.error)
+            self.exchange(connection, request()).await.map_err(|broken| broken.error)
         })
         .await
     }
 
-    /// An idle connection that has not been seen to close; the last one used, so that few
-    /// are kept busy.
+    /// An idle connection not seen to close; the last one used, so that few are kept busy.
     fn take_idle(&self) -> Option<Connection> {
         loop {
             let mut connection = self.idle.lock().pop()?;
@@ -172,8 +165,7 @@ impl Connections {
     }
 
     async fn connect(&self) -> Result<Connection, SendError> {
-        // Asked for first: certificates that change meanwhile cost a connection, and are not
-        // missed.
+        // Asked for first: certificates that change meanwhile cost a connection.
         let generation = self.generation();
         let connecting = self.open();
         let stream = match self.limits.connect_timeout {
@@ -217,8 +209,7 @@ impl Connections {
             let exchange = async {
                 let lost = |error| Broken::lost(used, error);
                 sender.ready().await.map_err(lost)?;
-                let response = sender.send_request(request).await.map_err(lost)?;
-                let (parts, body) = response.into_parts();
+                let (parts, body) = sender.send_request(request).await.map_err(lost)?.into_parts();
                 let body = Limited::new(body, limit).collect().await.map_err(|error| Broken {
                     stale: false,
                     error: match error.is::<LengthLimitError>() {

@@ -89,8 +89,7 @@ impl GraphBuilder {
             let [channels, height, width] = layer.image()?;
             let side = |length: usize| {
                 let reach = dilation * kernel.saturating_sub(1) + 1;
-                let span = (length + 2 * padding).checked_sub(reach)?;
-                Some(span.checked_div(stride)? + 1)
+                Some((length + 2 * padding).checked_sub(reach)?.checked_div(stride)? + 1)
             };
             let (Some(rows), Some(columns)) = (side(height), side(width)) else {
                 return Err(layer.window(format!(
@@ -142,8 +141,7 @@ impl GraphBuilder {
         self.layer("Sigmoid", |layer| Ok(layer.shape.clone()))
     }
 
-    /// The maximum of each `size` x `size` window; windows do not overlap, and a remainder at the
-    /// edge is dropped.
+    /// The maximum of each `size` x `size` window, without overlap; an edge's remainder is dropped.
     pub fn max_pool(self, size: usize) -> Self {
         self.layer("MaxPool", |layer| {
             let [channels, height, width] = layer.image()?;
@@ -216,8 +214,7 @@ impl GraphBuilder {
         })
     }
 
-    /// Any values to samples of `shape`, some times as long as they were: the batch axis takes what
-    /// is left.
+    /// Any values to samples of `shape`, some times as long: the batch axis takes what is left.
     pub fn reshape(self, shape: &[usize]) -> Self {
         self.layer("Reshape", |layer| {
             let [len, own] = [shape, &layer.shape].map(|shape| shape.iter().product::<usize>());
@@ -318,8 +315,7 @@ struct Layer {
 
 impl Layer {
     fn image(&self) -> Result<[usize; 3], BuildError> {
-        let shape = self.shape.as_slice().try_into();
-        shape.map_err(|_| self.rank("[channels, height, width]"))
+        self.shape.as_slice().try_into().map_err(|_| self.rank("[channels, height, width]"))
     }
 
     fn weights(&mut self, what: &str, dims: &[usize], values: &[f32]) -> Result<(), BuildError> {
@@ -332,8 +328,7 @@ impl Layer {
         }
         let name = format!("{}_{what}", self.name);
         self.node.input.push(name.clone());
-        let tensor = TensorProto::floats(name, dims, values);
-        self.initialisers.push(tensor);
+        self.initialisers.push(TensorProto::floats(name, dims, values));
         Ok(())
     }
 
@@ -359,8 +354,7 @@ impl Layer {
     }
 
     fn error(&self, problem: String) -> BuildError {
-        let layer = self.name.clone();
-        BuildError { layer, problem }
+        BuildError { layer: self.name.clone(), problem }
     }
 }
 

@@ -225,8 +225,7 @@ fn not_learned(path: &Path) -> FileError {
     FileError::new(path, problem)
 }
 
-/// A session of ONNX Runtime on one thread: these networks are small, and requests wait for none
-/// of its threads.
+/// A session of ONNX Runtime on one thread: these networks are small, and no request waits.
 struct Network {
     /// `run` wants the session for itself.
     session: Mutex<Session>,
@@ -257,8 +256,7 @@ impl Network {
         let session = session.and_then(|mut session| session.commit_from_memory(onnx));
         let session = session.map_err(|error| {
             let reason = one_line(&error);
-            let problem = format!("not a network that ONNX Runtime can run: {reason}");
-            train_again(file, problem)
+            train_again(file, format!("not a network that ONNX Runtime can run: {reason}"))
         })?;
         let (input, input_shape) = tensor(file, "input", session.inputs(), inputs)?;
         let (output, _) = tensor(file, "output", session.outputs(), outputs)?;
@@ -267,11 +265,9 @@ impl Network {
         // Other batches than one sample's show a batch axis that is fixed within.
         for rows in [1, 3] {
             let broken = |reason| train_again(file, format!("does not work: {reason}"));
-            let values = network.run(rows, &vec![0.0; rows * inputs]);
-            let values = values.map_err(broken)?;
+            let values = network.run(rows, &vec![0.0; rows * inputs]).map_err(broken)?;
             if values.iter().any(|value| !value.is_finite()) {
-                let reason = "it answers zeros with numbers that are not finite";
-                return Err(broken(reason.to_owned()));
+                return Err(broken("it answers zeros with numbers that are not finite".to_owned()));
             }
         }
         Ok(network)
@@ -283,8 +279,7 @@ impl Network {
         let dims = [&[rows], &self.input_shape[..]].concat();
         let input = TensorRef::from_array_view((dims, values)).map_err(failed)?;
         let mut session = self.session.lock();
-        let answer = session.run(ort::inputs![self.input.as_str() => input]);
-        let answer = answer.map_err(failed)?;
+        let answer = session.run(ort::inputs![self.input.as_str() => input]).map_err(failed)?;
         let output = answer.get(&self.output);
         let output = output.ok_or_else(|| format!("no output {:?}", self.output))?;
         let (shape, values) = output.try_extract_tensor::<f32>().map_err(failed)?;
@@ -296,8 +291,7 @@ impl Network {
     }
 }
 
-/// Name and sample shape of the only tensor of one side, which must have `wanted` 32-bit
-/// floats a sample.
+/// Name and sample shape of a side's only tensor, which must have `wanted` 32-bit floats a sample.
 fn tensor(
     file: &Path,
     side: &'static str,

@@ -167,23 +167,17 @@ impl AttributeProto {
 
 impl TensorProto {
     pub(crate) fn floats(name: String, dims: &[usize], values: &[f32]) -> Self {
-        let raw = values.iter().flat_map(|value| value.to_le_bytes());
-        Self {
-            dims: dims.iter().map(|&dim| dim as i64).collect(),
-            data_type: Some(FLOAT),
-            name: Some(name),
-            raw_data: Some(raw.collect()),
-        }
+        let raw = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Self::of(name, dims.iter().map(|&dim| dim as i64).collect(), FLOAT, raw)
     }
 
     pub(crate) fn integers(name: String, values: &[i64]) -> Self {
-        let raw = values.iter().flat_map(|value| value.to_le_bytes());
-        Self {
-            dims: vec![values.len() as i64],
-            data_type: Some(INT64),
-            name: Some(name),
-            raw_data: Some(raw.collect()),
-        }
+        let raw = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Self::of(name, vec![values.len() as i64], INT64, raw)
+    }
+
+    fn of(name: String, dims: Vec<i64>, data_type: i32, raw: Vec<u8>) -> Self {
+        Self { dims, data_type: Some(data_type), name: Some(name), raw_data: Some(raw) }
     }
 }
 

@@ -1,5 +1,4 @@
-//! Finding and loading ONNX Runtime: one library and one environment for all that a process runs
-//! with it.
+//! Finding and loading ONNX Runtime: one library and one environment in a process.
 
 use std::path::{Path, PathBuf};
 
@@ -42,8 +41,7 @@ impl OnnxRuntime {
         }
         let variable = std::env::var_os(VARIABLE).map(PathBuf::from);
         let variable = variable.filter(|value| !value.as_os_str().is_empty());
-        let executable = std::env::current_exe().ok();
-        let path = find(explicit.or(variable.as_deref()), executable.as_deref())?;
+        let path = find(explicit.or(variable.as_deref()), std::env::current_exe().ok().as_deref())?;
         let failed = |reason: String| {
             let path = path.display();
             RuntimeError(format!(
@@ -85,8 +83,7 @@ impl std::fmt::Debug for OnnxRuntime {
 
 /// An error's message on one line, for logs and for clients.
 pub fn one_line(error: &impl std::fmt::Display) -> String {
-    let text = error.to_string();
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// A named library must be there; silently taking another would hide a mistake.

@@ -36,8 +36,7 @@ impl Actor {
                     let applied = spawn_blocking(move || apply(&mut fleet.lock(), event, begins));
                     async move { applied.await.context("cannot act out an event")? }
                 };
-                let times = act_out(event, &over, apply).await?;
-                Ok(times.map(|(at_s, until_s)| FaultMark {
+                Ok(act_out(event, &over, apply).await?.map(|(at_s, until_s)| FaultMark {
                     at_s: block_s + at_s,
                     until_s: until_s.map(|until_s| block_s + until_s),
                     what: event.what.to_string(),
@@ -85,14 +84,11 @@ async fn act_out<F: Future<Output = anyhow::Result<()>>>(
         },
     }
     apply(false).await?;
-    let until_s = event.for_s.map(|_| started.elapsed().as_secs_f64());
-    Ok(Some((at_s, until_s)))
+    Ok(Some((at_s, event.for_s.map(|_| started.elapsed().as_secs_f64()))))
 }
 
 fn apply(fleet: &mut Fleet, event: Event, begins: bool) -> anyhow::Result<()> {
-    let Some(process) = fleet.instances.get_mut(event.instance) else {
-        return Ok(());
-    };
+    let Some(process) = fleet.instances.get_mut(event.instance) else { return Ok(()) };
     match (event.what, begins) {
         (What::Freeze, true) => process.signal(Signal::SIGSTOP),
         (What::Freeze, false) => process.signal(Signal::SIGCONT),

@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 
 use crate::experiment::{Arm, Experiment};
 
-/// The configuration of the frontend that serves `arm`, with instances at `addresses`, the deployed
-/// ones first.
+/// Configuration of the frontend that serves `arm`, with instances at `addresses`, deployed first.
 pub(super) fn configuration(
     experiment: &Experiment,
     arm: &Arm,
@@ -30,8 +29,7 @@ pub(super) fn configuration(
         "coded" | "coded_hedged" => {
             let rows = arm.parity_models.len().max(1);
             let parity = arm.parity_models.iter().enumerate().map(|(row, model)| {
-                let instances = redundant.iter().skip(row).step_by(rows);
-                let instances: Vec<&String> = instances.collect();
+                let instances: Vec<&String> = redundant.iter().skip(row).step_by(rows).collect();
                 json!({ "model": model, "instances": instances, "slots_per_instance": slots })
             });
             settings.insert("parity".to_owned(), parity.collect());

@@ -1,5 +1,4 @@
-//! Experiments with real frontends, one for each strategy: started on this machine over the same
-//! instances, or given.
+//! Experiments with real frontends, one a strategy: started here over the same instances, or given.
 //!
 //! Only one frontend has load at a time, and block `i` of every strategy has the same planned times
 //! and rows ([`crate::compare`]).
@@ -100,8 +99,7 @@ impl<'a> MeasuredCluster<'a> {
         Ok(cluster)
     }
 
-    /// Measures all blocks. When the cluster's `stop` is asked for, what there is comes back, its
-    /// last block partial.
+    /// Measures all blocks; what there is, its last block partial, when `stop` is asked for.
     pub async fn compare(mut self) -> anyhow::Result<Comparison> {
         let settings = self.settings();
         self.warm_up().await?;
@@ -119,8 +117,7 @@ impl<'a> MeasuredCluster<'a> {
     /// The requests of the block of that number, which are the same for every strategy.
     fn plan(&self, requests: usize, number: u64) -> anyhow::Result<Plan> {
         let experiment = self.experiment;
-        let seed = experiment.seed.wrapping_mul(0x9e37_79b9);
-        let seed = seed.wrapping_add(number);
+        let seed = experiment.seed.wrapping_mul(0x9e37_79b9).wrapping_add(number);
         let (arrivals, rate) = (experiment.arrivals, experiment.rate);
         let schedule = Schedule::plan(arrivals, rate, Length::Requests(requests), seed)?;
         let options = RequestOptions {
@@ -135,8 +132,7 @@ impl<'a> MeasuredCluster<'a> {
     async fn send(&self, plan: &Plan, strategy: usize) -> anyhow::Result<Recording> {
         let progress = Arc::new(Progress::new(&plan.schedule));
         let transport = Arc::clone(&self.runs[strategy].transport);
-        let sent = run(plan, transport, KernelPacer, progress, self.stop);
-        sent.await.context("cannot pace requests")
+        run(plan, transport, KernelPacer, progress, self.stop).await.context("cannot pace requests")
     }
 
     async fn warm_up(&self) -> anyhow::Result<()> {
@@ -180,8 +176,7 @@ impl<'a> MeasuredCluster<'a> {
         let (blocks, name) = (self.experiment.blocks, &self.runs[strategy].measured.name);
         let place = format!("block {:>2}/{blocks}  {name:<24}", block + 1);
         // Events are not repeated.
-        let mut events = self.experiment.events.iter();
-        let events = events.any(|event| event.block == block);
+        let events = self.experiment.events.iter().any(|event| event.block == block);
         let mut repeats = if events { 0 } else { self.experiment.repeats };
         loop {
             self.runs[strategy].settle().await?;
@@ -206,11 +201,9 @@ impl<'a> MeasuredCluster<'a> {
         block: usize,
     ) -> anyhow::Result<Block> {
         let started_s = self.started.elapsed().as_secs_f64();
-        let events = self.experiment.events.iter().copied();
-        let events = events.filter(|event| event.block == block);
+        let events = self.experiment.events.iter().copied().filter(|event| event.block == block);
         let name = &self.runs[strategy].measured.name;
-        let actor = self.fleet.as_ref();
-        let actor = actor.map(|fleet| Actor::start(fleet, events, started_s, name));
+        let actor = self.fleet.as_ref().map(|fleet| Actor::start(fleet, events, started_s, name));
         let recording = self.send(plan, strategy).await?;
         if let Some(actor) = actor {
             self.faults.extend(actor.finish().await?);

@@ -91,8 +91,7 @@ pub(super) struct Fleet {
 
 impl Fleet {
     pub(super) fn start(experiment: &Experiment, places: &Places) -> anyhow::Result<Self> {
-        let profile = places.work.join("faults.toml");
-        write_toml(&profile, &experiment.fault_profile())?;
+        write_toml(&places.work.join("faults.toml"), &experiment.fault_profile())?;
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH);
         let mut fleet = Self {
             places: places.clone(),
@@ -102,8 +101,7 @@ impl Fleet {
         };
         let total = experiment.instances.deployed + experiment.instances.redundant;
         for number in 0..total {
-            let instance = fleet.spawn(number, "127.0.0.1:0")?;
-            fleet.instances.push(instance);
+            fleet.instances.push(fleet.spawn(number, "127.0.0.1:0")?);
         }
         Ok(fleet)
     }
@@ -128,8 +126,7 @@ impl Fleet {
     }
 
     pub(super) fn addresses(&self) -> Vec<String> {
-        let instances = self.instances.iter();
-        instances.map(|process| process.address.clone()).collect()
+        self.instances.iter().map(|process| process.address.clone()).collect()
     }
 
     pub(super) fn frontend(
@@ -148,6 +145,5 @@ impl Fleet {
 
 fn write_toml(path: &Path, contents: &impl Serialize) -> anyhow::Result<()> {
     let cannot = || format!("{}: cannot write it", path.display());
-    let text = toml::to_string(contents).with_context(cannot)?;
-    std::fs::write(path, text).with_context(cannot)
+    std::fs::write(path, toml::to_string(contents).with_context(cannot)?).with_context(cannot)
 }

@@ -34,9 +34,8 @@ impl StrategyRun {
         arm: &Arm,
         fleet: &Fleet,
     ) -> anyhow::Result<(Self, ModelMetadata)> {
-        let repository = &fleet.places.repository;
         let configuration =
-            frontend::configuration(experiment, arm, repository, &fleet.addresses());
+            frontend::configuration(experiment, arm, &fleet.places.repository, &fleet.addresses());
         let process = fleet.frontend(&arm.name, &configuration)?;
         let url = format!("http://{}", process.address);
         let (mut run, target, metadata) = Self::new(experiment, arm, &url).await?;
@@ -90,12 +89,9 @@ impl StrategyRun {
         Ok((run, target, metadata))
     }
 
-    /// Waits until a frontend that was started here finds all its instances up. Others are taken
-    /// as they are.
+    /// Waits until a frontend started here finds all its instances up; others stay as they are.
     pub(super) async fn settle(&self) -> anyhow::Result<()> {
-        let (Some(_), Some(metrics)) = (&self.process, &self.metrics) else {
-            return Ok(());
-        };
+        let (Some(_), Some(metrics)) = (&self.process, &self.metrics) else { return Ok(()) };
         let until = Instant::now() + SETTLE_LIMIT;
         while !all_up(&metrics.text("/metrics", ASK_LIMIT).await?) {
             ensure!(
@@ -135,9 +131,7 @@ impl StrategyRun {
 
     /// `None` where a frontend that runs already does not say; one started here must.
     pub(super) async fn counted(&self) -> anyhow::Result<Option<Redundancy>> {
-        let Some(metrics) = &self.metrics else {
-            return Ok(None);
-        };
+        let Some(metrics) = &self.metrics else { return Ok(None) };
         match metrics.text("/metrics", ASK_LIMIT).await {
             Ok(scrape) => Ok(Some(redundancy(&scrape, &self.model))),
             Err(_) if self.process.is_none() => Ok(None),
@@ -185,8 +179,7 @@ fn combine(a: &Redundancy, b: &Redundancy, with: impl Fn(u64, u64) -> u64) -> Re
 
 /// The lines that say which instances are up.
 fn instance_lines(scrape: &str) -> impl Iterator<Item = &str> {
-    let lines = scrape.lines();
-    lines.filter(|line| line.starts_with("parapet_instance_up{"))
+    scrape.lines().filter(|line| line.starts_with("parapet_instance_up{"))
 }
 
 /// Instances that serve `model` in some way, each once; `None` in a scrape that knows of none.

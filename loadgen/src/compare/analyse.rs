@@ -54,8 +54,7 @@ pub fn analyse(
         })?);
     }
     let bin_s = series::bin_s(comparison);
-    let reports = counted.iter();
-    let reports = reports.map(|strategy| strategy.report(&counted[base], timeout_us, bin_s));
+    let reports = counted.iter().map(|strategy| strategy.report(&counted[base], timeout_us, bin_s));
     let reports: Vec<StrategyReport> = reports.collect();
     let mut blocks = strategies.iter().flat_map(|measured| &measured.blocks);
     let mut report = CompareReport {
@@ -75,16 +74,14 @@ pub fn analyse(
 }
 
 fn check_names(strategies: &[Measured], baseline: &str) -> anyhow::Result<usize> {
-    let names = strategies.iter().map(|measured| measured.name.as_str());
-    let names: Vec<&str> = names.collect();
+    let names: Vec<&str> = strategies.iter().map(|measured| measured.name.as_str()).collect();
     for (place, name) in names.iter().enumerate() {
         ensure!(
             !names[..place].contains(name),
             "two strategies are named {name:?}; give each its own name"
         );
     }
-    let base = names.iter().position(|name| *name == baseline);
-    base.with_context(|| {
+    names.iter().position(|name| *name == baseline).with_context(|| {
         let names = names.join(", ");
         format!("baseline {baseline:?} is not among the strategies; choose one of {names}")
     })
@@ -153,15 +150,13 @@ impl<'a> Counted<'a> {
         draws: &[Vec<u32>],
         timeout_us: u64,
     ) -> Option<Self> {
-        let blocks = rounds.iter().map(|round| &measured.blocks[*round]);
-        let blocks: Vec<&Block> = blocks.collect();
+        let blocks: Vec<&Block> = rounds.iter().map(|round| &measured.blocks[*round]).collect();
         let charged = blocks.iter().map(|block| {
             let records = block.recording.records.iter();
             let charged = records.map(|record| charged_us(record, timeout_us, &block.recording));
             charged.flatten().collect()
         });
-        let charged: Vec<Vec<u64>> = charged.collect();
-        let pool = Pool::new(charged.iter().map(Vec::as_slice));
+        let pool = Pool::new(charged.collect::<Vec<Vec<u64>>>().iter().map(Vec::as_slice));
         let draw = |times: &Vec<u32>| percentiles(|q| pool.weighted_quantile_ms(q, times));
         Some(Self {
             measured,
@@ -178,8 +173,7 @@ impl<'a> Counted<'a> {
         records.flatten().for_each(|record| tally.add(record, None));
         let measured = self.measured;
         let [p50, p90, p99, p99_5, p99_9] = self.percentiles;
-        let blocks = self.blocks.iter();
-        let recordings = blocks.map(|block| (block.started_s, &block.recording));
+        let recordings = self.blocks.iter().map(|block| (block.started_s, &block.recording));
         StrategyReport {
             name: measured.name.clone(),
             description: measured.description.clone(),
@@ -216,15 +210,13 @@ impl<'a> Counted<'a> {
     fn confidence(&self) -> BTreeMap<String, Confidence> {
         let samples = self.pool.len() as u64;
         let of_percentile = |(place, (name, quantile)): (usize, (&str, f64))| {
-            let drawn = self.drawn.iter().map(|drawn| Some(drawn.as_ref()?[place]));
             let confidence = Confidence {
-                bootstrap: middle(drawn),
+                bootstrap: middle(self.drawn.iter().map(|drawn| Some(drawn.as_ref()?[place]))),
                 needs_samples: samples_needed(quantile).saturating_sub(samples),
             };
             (name.to_owned(), confidence)
         };
-        let percentiles = PERCENTILES.into_iter().enumerate();
-        percentiles.map(of_percentile).collect()
+        PERCENTILES.into_iter().enumerate().map(of_percentile).collect()
     }
 
     /// `figure` of the baseline's percentiles and of these; `None` where it is no number.
@@ -234,8 +226,7 @@ impl<'a> Counted<'a> {
         figure: impl Fn(&Percentiles, &Percentiles) -> f64,
     ) -> Option<Estimate> {
         let value = figure(&base.percentiles, &self.percentiles);
-        let drawn = base.drawn.iter().zip(&self.drawn);
-        let interval = middle(drawn.map(|(base, this)| {
+        let interval = middle(base.drawn.iter().zip(&self.drawn).map(|(base, this)| {
             let (base, this) = (base.as_ref()?, this.as_ref()?);
             Some(figure(base, this))
         }));
@@ -250,8 +241,7 @@ fn cost(measured: &Measured) -> Cost {
         let refused = matches!(record.outcome, Some(Failed(Connect | Status(429 | 503))));
         record.sent_us.is_some() && !refused
     };
-    let blocks = measured.blocks.iter();
-    let records = blocks.flat_map(|block| &block.recording.records);
+    let records = measured.blocks.iter().flat_map(|block| &block.recording.records);
     let accepted = records.filter(accepted).count();
     let share = |part: u64| (accepted > 0).then(|| part as f64 / accepted as f64);
     let redundancy = measured.redundancy;

@@ -5,8 +5,7 @@
 //! planned times and rows; so the rounds, not the requests, are what the bootstrap draws, all
 //! strategies' blocks of a round together.
 //!
-//! All of this is pure: from [`Comparison`], which a runner or a simulator makes, to
-//! [`CompareReport`].
+//! All of this is pure: from a runner's or simulator's [`Comparison`] to [`CompareReport`].
 
 mod analyse;
 mod pool;
@@ -34,8 +33,7 @@ use crate::schedule::Arrivals;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
     pub settings: Settings,
-    /// Measurements of each strategy. Block `i` of every strategy had the same planned
-    /// times and rows.
+    /// Measurements of each strategy. Block `i` had the same planned times and rows for all.
     pub strategies: Vec<Measured>,
     pub faults: Vec<FaultMark>,
 }
@@ -63,8 +61,7 @@ pub struct Measured {
     /// Instances that it ran on, those for redundancy included; `None` if unknown.
     pub instances: Option<usize>,
     pub blocks: Vec<Block>,
-    /// Blocks that were measured again because the generator had been late; what was measured first
-    /// is not in `blocks`.
+    /// Blocks that were measured again because the generator was late; `blocks` has the last ones.
     pub repeated_blocks: usize,
     /// Redundant work over all its blocks; `None` if unknown.
     pub redundancy: Option<Redundancy>,
@@ -75,8 +72,7 @@ impl Measured {
     pub fn records(&self) -> Vec<Record> {
         let blocks = self.blocks.iter().flat_map(|block| {
             let shift = (block.started_s * 1e6) as u64;
-            let records = block.recording.records.iter();
-            records.map(move |record| record.shifted(|at| at + shift))
+            block.recording.records.iter().map(move |record| record.shifted(|at| at + shift))
         });
         blocks.collect()
     }

@@ -38,8 +38,7 @@ impl Pool {
         self.samples.len()
     }
 
-    /// The smallest value that at least a share `quantile` of the samples do not
-    /// exceed, in milliseconds.
+    /// The smallest value, ms, that at least a share `quantile` of the samples do not exceed.
     pub(super) fn quantile_ms(&self, quantile: f64) -> Option<f64> {
         let place = usize::try_from(rank(self.len() as u64, quantile) - 1).ok()?;
         let (value, _) = self.samples.get(place)?;
@@ -54,15 +53,12 @@ impl Pool {
     /// As [`Self::quantile_ms`], had block `i` occurred `times[i]` times.
     pub(super) fn weighted_quantile_ms(&self, quantile: f64, times: &[u32]) -> Option<f64> {
         let weigh = |counts: &[u64]| -> u64 {
-            let counts = counts.iter().zip(times);
-            counts.map(|(count, times)| count * u64::from(*times)).sum()
+            counts.iter().zip(times).map(|(count, times)| count * u64::from(*times)).sum()
         };
         let wanted = rank(weigh(&self.sizes), quantile);
-        let chunks = self.before.partition_point(|before| weigh(before) < wanted);
-        let chunk = chunks.checked_sub(1)?;
+        let chunk = self.before.partition_point(|before| weigh(before) < wanted).checked_sub(1)?;
         let mut below = weigh(&self.before[chunk]);
-        let samples = &self.samples[chunk * CHUNK..];
-        let found = samples.iter().find(|(_, block)| {
+        let found = self.samples[chunk * CHUNK..].iter().find(|(_, block)| {
             below += u64::from(times[*block as usize]);
             below >= wanted
         });
@@ -70,11 +66,9 @@ impl Pool {
     }
 }
 
-/// Rank, from 1, of the smallest of `count` samples that at least a share `quantile` of them
-/// do not exceed.
+/// Rank, from 1, of the least of `count` samples that a share `quantile` of them does not exceed.
 pub(super) fn rank(count: u64, quantile: f64) -> u64 {
-    // 0.999 is no sum of powers of two: the rank of 1000 samples' p99.9 is 999, not the 1000 that
-    // plain rounding up gives.
+    // 0.999 is no sum of powers of two: p99.9 of 1000 is the 999th, not that of plain rounding up.
     let exact = count as f64 * quantile;
     ((exact - exact * 1e-12).ceil() as u64).clamp(1, count.max(1))
 }

@@ -151,8 +151,7 @@ pub struct Bin {
 
 impl CompareReport {
     pub fn strategy(&self, name: &str) -> Option<&StrategyReport> {
-        let mut strategies = self.strategies.iter();
-        strategies.find(|strategy| strategy.name == name)
+        self.strategies.iter().find(|strategy| strategy.name == name)
     }
 }
 

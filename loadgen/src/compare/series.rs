@@ -16,12 +16,8 @@ pub(super) fn spectrum(pool: &Pool) -> Vec<SpectrumPoint> {
     // Negative infinity, and so no steps, without samples.
     let steps = ((pool.len() as f64).log10() * POINTS_PER_DECADE).ceil() as u32;
     let quantile = |step: u32| 1.0 - 10_f64.powf(-f64::from(step) / POINTS_PER_DECADE);
-    let point = |quantile| {
-        let ms = pool.quantile_ms(quantile)?;
-        Some(SpectrumPoint { quantile, ms })
-    };
-    let quantiles = (0..steps).map(quantile).chain([1.0]);
-    quantiles.filter_map(point).collect()
+    let point = |quantile| Some(SpectrumPoint { quantile, ms: pool.quantile_ms(quantile)? });
+    (0..steps).map(quantile).chain([1.0]).filter_map(point).collect()
 }
 
 pub(crate) fn spectrum_of(times: Vec<u64>) -> (u64, Vec<SpectrumPoint>) {
@@ -30,8 +26,7 @@ pub(crate) fn spectrum_of(times: Vec<u64>) -> (u64, Vec<SpectrumPoint>) {
 }
 
 pub(super) fn bin_s(comparison: &Comparison) -> f64 {
-    let strategies = comparison.strategies.iter();
-    let blocks = strategies.flat_map(|strategy| &strategy.blocks);
+    let blocks = comparison.strategies.iter().flat_map(|strategy| &strategy.blocks);
     let end = blocks.map(|block| block.started_s + block.recording.sending_ended.as_secs_f64());
     bin_of(end.fold(0.0, f64::max))
 }
@@ -56,8 +51,7 @@ pub(super) fn series<'a>(
         for record in &recording.records {
             if let Some(charged) = charged_us(record, timeout_us, recording) {
                 let due_s = started_s + record.planned_us as f64 / 1e6;
-                let bin = bins.entry((due_s / bin_s) as u64);
-                bin.or_default().push(charged);
+                bins.entry((due_s / bin_s) as u64).or_default().push(charged);
             }
         }
     }
@@ -71,6 +65,5 @@ pub(super) fn series<'a>(
             max: pool.quantile_ms(1.0)?,
         })
     };
-    let bins = bins.into_iter().filter_map(bin).collect();
-    Series { bin_s, bins }
+    Series { bin_s, bins: bins.into_iter().filter_map(bin).collect() }
 }

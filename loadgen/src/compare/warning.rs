@@ -14,10 +14,9 @@ pub struct Warning {
 }
 
 /// Kinds of warnings, the most serious first.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WarningKind {
     InvalidGenerator,
     /// The generator was late, and what was measured then was measured again.
@@ -40,8 +39,7 @@ type Said = Vec<(WarningKind, String)>;
 pub(super) fn warnings(report: &CompareReport) -> Vec<Warning> {
     let about = |strategy: Option<&String>, said: Said| {
         let strategy = strategy.cloned();
-        let warning = move |(kind, text)| Warning { kind, strategy: strategy.clone(), text };
-        said.into_iter().map(warning)
+        said.into_iter().map(move |(kind, text)| Warning { kind, strategy: strategy.clone(), text })
     };
     let mut warnings: Vec<Warning> = about(None, about_all(report)).collect();
     for strategy in &report.strategies {
@@ -70,8 +68,7 @@ fn about_all(report: &CompareReport) -> Said {
         );
         said.push((WarningKind::FewRounds, text));
     }
-    let counts = report.strategies.iter().filter_map(|it| it.instances);
-    let counts: Vec<usize> = counts.collect();
+    let counts: Vec<usize> = report.strategies.iter().filter_map(|it| it.instances).collect();
     if counts.iter().any(|count| *count != counts[0]) {
         let text = format!(
             "the strategies ran on {counts:?} instances, so part of any difference is hardware"
@@ -135,8 +132,7 @@ fn losses(strategy: &StrategyReport, baseline: &str) -> Said {
         let more = 100.0 * (ratio.value - 1.0);
         said.push(format!("{name} loses: its median is {more:.0} % above that of {baseline}"));
     }
-    let said = said.into_iter();
-    said.map(|text| (WarningKind::Loses, text)).collect()
+    said.into_iter().map(|text| (WarningKind::Loses, text)).collect()
 }
 
 impl CompareReport {

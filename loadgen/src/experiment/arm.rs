@@ -120,14 +120,12 @@ fn insert(settings: &mut Map<String, Value>, name: &str, value: Value) -> Option
         settings.insert(name.to_owned(), value);
         return Some(());
     };
-    let table = settings.entry(table).or_insert(Value::Object(Map::new()));
-    insert(table.as_object_mut()?, rest, value)
+    insert(settings.entry(table).or_insert(Value::Object(Map::new())).as_object_mut()?, rest, value)
 }
 
 impl Arm {
     pub fn kind(&self) -> &str {
-        let kind = self.settings.get("kind").and_then(Value::as_str);
-        kind.unwrap_or_default()
+        self.settings.get("kind").and_then(Value::as_str).unwrap_or_default()
     }
 
     pub fn resolve(&self, instances: Instances) -> anyhow::Result<ResolvedArm> {
@@ -156,8 +154,7 @@ impl Arm {
             _ => deployed,
         };
         let count = Some(deployed);
-        let checked = config.check(DeployedInstances { count });
-        checked.map_err(|error| refused(error.to_string()))?;
+        config.check(DeployedInstances { count }).map_err(|error| refused(error.to_string()))?;
         let description = match self.description.as_str() {
             "" => description(&config, self.all_instances),
             own => own,
@@ -205,8 +202,7 @@ fn pools(
             needs(r)?;
             // Rows before the remainder have one more.
             let of_row = |row: usize| redundant / r + usize::from(row < redundant % r);
-            let rows = (0..r).zip(0..);
-            pools.extend(rows.map(|(place, row)| (Role::Parity(row), of_row(place))));
+            pools.extend((0..r).zip(0..).map(|(place, row)| (Role::Parity(row), of_row(place))));
         }
         StrategyConfig::ApproximateBackup(_) => {
             needs(1)?;

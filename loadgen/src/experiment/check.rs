@@ -14,8 +14,7 @@ use crate::target::TargetUrl;
 impl Experiment {
     /// Checks everything that needs no file but this; again after anything was changed.
     pub fn check(&self, path: &Path) -> anyhow::Result<()> {
-        let checked = self.check_fields();
-        checked.map_err(|mistake| anyhow!("{}: {mistake}", path.display()))
+        self.check_fields().map_err(|mistake| anyhow!("{}: {mistake}", path.display()))
     }
 
     fn check_fields(&self) -> anyhow::Result<()> {
@@ -47,8 +46,7 @@ impl Experiment {
                 "strategies[{index}].name: {name:?} is empty or there twice; name each strategy \
                  once"
             );
-            let checked = self.check_arm(arm);
-            checked.map_err(|mistake| anyhow!("strategies[{index}].{mistake}"))?;
+            self.check_arm(arm).map_err(|mistake| anyhow!("strategies[{index}].{mistake}"))?;
         }
         ensure!(
             names.contains(self.baseline.as_str()),
@@ -57,8 +55,7 @@ impl Experiment {
         );
         self.check_given()?;
         for (index, event) in self.events.iter().enumerate() {
-            let checked = self.check_event(event);
-            checked.map_err(|mistake| anyhow!("events[{index}].{mistake}"))?;
+            self.check_event(event).map_err(|mistake| anyhow!("events[{index}].{mistake}"))?;
         }
         Ok(())
     }
@@ -153,9 +150,8 @@ impl Experiment {
                 bail!("backup_model: none; name the cheaper model")
             }
             StrategyConfig::Coded(_) | StrategyConfig::CodedHedged(_) => {
-                let encoder = arm.settings.get("encoder").and_then(Value::as_str);
                 ensure!(
-                    encoder != Some("learned"),
+                    arm.settings.get("encoder").and_then(Value::as_str) != Some("learned"),
                     "settings.encoder: a learned code has no parity models to give instances to; \
                      compare frontends that run already, by url"
                 );

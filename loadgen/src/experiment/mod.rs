@@ -113,8 +113,7 @@ impl Event {
     /// Its beginning and end in seconds since the start, with blocks of this length; `None` if its
     /// block ends before it. As in a real comparison, none lasts longer than its block.
     pub(crate) fn span_s(&self, block_s: f64) -> Option<[f64; 2]> {
-        let until_s = self.for_s.map_or(block_s, |for_s| self.after_s + for_s);
-        let until_s = until_s.min(block_s);
+        let until_s = self.for_s.map_or(block_s, |for_s| self.after_s + for_s).min(block_s);
         let start_s = self.block as f64 * block_s;
         (self.after_s < until_s).then_some([self.after_s, until_s].map(|at_s| start_s + at_s))
     }
@@ -195,13 +194,11 @@ impl Experiment {
     /// The requests of each block; the first ones take what does not divide.
     pub fn block_requests(&self) -> Vec<usize> {
         let (each, more) = (self.requests / self.blocks, self.requests % self.blocks);
-        let requests = |block: usize| each + usize::from(block < more);
-        (0..self.blocks).map(requests).collect()
+        (0..self.blocks).map(|block| each + usize::from(block < more)).collect()
     }
 }
 
 /// Returns the default baseline: the same machines without redundancy, or the first.
 pub fn usual_baseline<'a>(mut names: impl Iterator<Item = &'a str> + Clone) -> &'a str {
-    let usual = names.clone().find(|name| *name == EQUAL_RESOURCES);
-    usual.or_else(|| names.next()).unwrap_or_default()
+    names.clone().find(|name| *name == EQUAL_RESOURCES).or_else(|| names.next()).unwrap_or_default()
 }

@@ -24,12 +24,10 @@ fn page(report: &CompareReport) -> Page {
     let mut page = summary(report);
     let strategies = || report.strategies.iter().enumerate();
     let legend = strategies().map(|(series, strategy)| (series, strategy.name.as_str()));
-    let legend: Vec<(usize, &str)> = legend.collect();
-    let spectra = strategies().map(|(series, strategy)| {
-        let samples = strategy.latency.count;
-        (series, samples, strategy.spectrum.as_slice())
-    });
+    let spectra = strategies()
+        .map(|(series, strategy)| (series, strategy.latency.count, strategy.spectrum.as_slice()));
     let plot = spectrum(&spectra.collect::<Vec<_>>());
+    let legend: Vec<(usize, &str)> = legend.collect();
     page.figure("Latency by percentile", &legend, &plot, SPECTRUM_NOTE);
     let note = format!("{SERIES_NOTE} Faults that were injected are orange.");
     page.figure("Latency over time", &[], &over_time(report), &note);
@@ -43,8 +41,7 @@ fn summary(report: &CompareReport) -> Page {
     let mut page = Page::new(format!("Strategies compared: {}", report.settings.model));
     let warnings = |partial: bool| {
         let is_partial = |kind| kind == WarningKind::Partial;
-        let warnings = report.warnings.iter();
-        let wanted = warnings.filter(move |it| is_partial(it.kind) == partial);
+        let wanted = report.warnings.iter().filter(move |it| is_partial(it.kind) == partial);
         wanted.map(|warning| warning.text.clone())
     };
     if report.partial {
@@ -65,17 +62,15 @@ fn summary(report: &CompareReport) -> Page {
     page.table("Answers and cost", &answers(report), "");
     let mut faults = Table::new(["s", "until", "fault", "strategy"]);
     for fault in &report.faults {
-        let until = fault.until_s.map(|until| format!("{until:.1}"));
         let cells = [
-            Cell::or_dash(until),
+            Cell::or_dash(fault.until_s.map(|until| format!("{until:.1}"))),
             Cell::from(format!("{} {}", fault.instance, fault.what)),
             Cell::from(fault.strategy.as_deref().unwrap_or("all")),
         ];
         faults.row(format!("{:.1}", fault.at_s), cells);
     }
     page.table("Faults", &faults, "");
-    let strategies = report.strategies.iter();
-    let described = strategies.map(|it| (it.name.as_str(), it.description.clone()));
+    let described = report.strategies.iter().map(|it| (it.name.as_str(), it.description.clone()));
     page.facts("Strategies", described);
     page
 }
@@ -88,8 +83,7 @@ fn latencies(report: &CompareReport) -> Table {
         format!("p50: this / {baseline}"),
     ];
     let header = ["latency, ms", "requests"].map(str::to_owned).into_iter();
-    let header = header.chain(Summary::NAMES.map(str::to_owned));
-    let mut table = Table::new(header.chain(relations));
+    let mut table = Table::new(header.chain(Summary::NAMES.map(str::to_owned)).chain(relations));
     for (series, strategy) in report.strategies.iter().enumerate() {
         let time = |(name, time): (&str, f64)| match strategy.confidence.get(name) {
             Some(confidence) if confidence.needs_samples > 0 => {
@@ -98,12 +92,10 @@ fn latencies(report: &CompareReport) -> Table {
             }
             confidence => Cell::ranged(time, confidence.and_then(|it| it.bootstrap)),
         };
-        let requests = Cell::count(strategy.latency.count);
         let times = strategy.latency.figures().map(time);
         let relations = [Some(strategy.gap_ms), strategy.gap_ratio, strategy.p50_ratio];
-        let cells = std::iter::once(requests).chain(times);
-        let name = Cell::named(series, &strategy.name);
-        table.row(name, cells.chain(relations.map(Cell::estimate)));
+        let cells = std::iter::once(Cell::count(strategy.latency.count)).chain(times);
+        table.row(Cell::named(series, &strategy.name), cells.chain(relations.map(Cell::estimate)));
     }
     table
 }
@@ -124,21 +116,19 @@ fn answers(report: &CompareReport) -> Table {
     for (series, strategy) in report.strategies.iter().enumerate() {
         let of = |provenance| strategy.provenance.get(&provenance);
         let correct = |provenance| share_correct(of(provenance)?.accuracy);
-        let reconstructed = of(Provenance::Reconstructed);
         let shares = [
             Some(strategy.counts.without_answer()),
             share_correct(strategy.accuracy),
             correct(Provenance::Exact),
             correct(Provenance::Reconstructed),
-            Some(reconstructed.map_or(0.0, |answers| answers.share)),
+            Some(of(Provenance::Reconstructed).map_or(0.0, |answers| answers.share)),
             strategy.cost.extra_work,
             strategy.cost.wasted_work,
         ];
         let unrecoverable = strategy.cost.redundancy.map(|counts| counts.unrecoverable);
         let instances = std::iter::once(Cell::or_dash(strategy.instances));
         let cells = instances.chain(shares.map(Cell::percent));
-        let name = Cell::named(series, &strategy.name);
-        table.row(name, cells.chain([Cell::or_dash(unrecoverable)]));
+        table.row(Cell::named(series, &strategy.name), cells.chain([Cell::or_dash(unrecoverable)]));
     }
     table
 }
@@ -157,6 +147,5 @@ fn over_time(report: &CompareReport) -> String {
         let plot = time_series(&strategy.series, &extent, series, bands.collect(), &name);
         format!("<h3>{}</h3>\n{plot}", swatch(series, &strategy.name))
     };
-    let strategies = report.strategies.iter().enumerate();
-    strategies.take(MAX_PANELS).map(panel).collect()
+    report.strategies.iter().enumerate().take(MAX_PANELS).map(panel).collect()
 }

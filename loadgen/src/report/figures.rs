@@ -25,10 +25,8 @@ pub fn summarise(settings: Settings, recording: &Recording) -> RunReport {
     }
     let lag = LagReport::of(recording);
     let elapsed_s = recording.ended.as_secs_f64();
-    let answered_per_s = match elapsed_s > 0.0 {
-        true => tally.counts.answered as f64 / elapsed_s,
-        false => 0.0,
-    };
+    let answered_per_s =
+        if elapsed_s > 0.0 { tally.counts.answered as f64 / elapsed_s } else { 0.0 };
     RunReport {
         schema: SCHEMA.to_owned(),
         valid: lag.is_valid(),
@@ -161,8 +159,7 @@ impl Tally {
 
 impl Accuracy {
     fn of(judged: usize, correct: usize) -> Option<Self> {
-        let accuracy = correct as f64 / judged as f64;
-        (judged > 0).then_some(Self { judged, correct, accuracy })
+        (judged > 0).then_some(Self { judged, correct, accuracy: correct as f64 / judged as f64 })
     }
 }
 
@@ -223,8 +220,7 @@ pub struct LagReport {
     pub limit: f64,
 }
 
-/// Largest p99 lag of a valid run whose answers have this median latency; without answers there is
-/// none to compare with.
+/// Largest p99 lag of a valid run whose answers, if there are any, have this median latency.
 pub fn lag_limit_ms(median_latency_ms: Option<f64>) -> f64 {
     LEAST_LAG_LIMIT_MS.max(median_latency_ms.unwrap_or_default() * LAG_SHARE_OF_MEDIAN)
 }
@@ -232,13 +228,12 @@ pub fn lag_limit_ms(median_latency_ms: Option<f64>) -> f64 {
 impl LagReport {
     pub fn of(recording: &Recording) -> Self {
         let lag = Summary::of_micros(recording.records.iter().map(Record::lag_us));
-        let answered = Summary::of_answers(&recording.records);
         let of_lag = |figure: fn(Summary) -> f64| lag.map(figure).unwrap_or_default();
         Self {
             p50: of_lag(|lag| lag.p50),
             p99: of_lag(|lag| lag.p99),
             max: of_lag(|lag| lag.max),
-            limit: lag_limit_ms(answered.map(|latency| latency.p50)),
+            limit: lag_limit_ms(Summary::of_answers(&recording.records).map(|latency| latency.p50)),
         }
     }
 
@@ -247,8 +242,7 @@ impl LagReport {
     }
 }
 
-/// Returns the latency with which a request counts in `latency.all`; `None` if it was not due
-/// before sending ended.
+/// Latency with which a request counts in `latency.all`; `None` if not due before sending ended.
 pub(crate) fn charged_us(record: &Record, timeout_us: u64, recording: &Recording) -> Option<u64> {
     if record.answer().is_some() {
         return record.latency_us();

@@ -43,8 +43,7 @@ impl Page {
             items += &format!("<li>{}</li>\n", escape(&text));
         }
         if !items.is_empty() {
-            let list = format!("<h2>Warnings</h2>\n<ul class=\"warnings\">\n{items}</ul>\n");
-            self.html += &list;
+            self.html += &format!("<h2>Warnings</h2>\n<ul class=\"warnings\">\n{items}</ul>\n");
         }
     }
 
@@ -123,8 +122,7 @@ fn collect_fields(name: &str, value: &Value, facts: &mut Vec<(String, String)>) 
         Value::Null => {}
         Value::Object(fields) => {
             for (field, value) in fields {
-                let name = format!("{name} {}", field.replace('_', " "));
-                collect_fields(name.trim(), value, facts);
+                collect_fields(format!("{name} {}", field.replace('_', " ")).trim(), value, facts);
             }
         }
         Value::String(text) => facts.push((name.to_owned(), text.clone())),
@@ -148,14 +146,11 @@ pub(crate) struct Cell {
 
 impl Table {
     pub(crate) fn new<H: Into<String>>(header: impl IntoIterator<Item = H>) -> Self {
-        let header = header.into_iter().map(Into::into).collect();
-        let rows = Vec::new();
-        Self { header, rows }
+        Self { header: header.into_iter().map(Into::into).collect(), rows: Vec::new() }
     }
 
     pub(crate) fn row(&mut self, name: impl Into<Cell>, cells: impl IntoIterator<Item = Cell>) {
-        let name = std::iter::once(name.into());
-        self.rows.push(name.chain(cells).collect());
+        self.rows.push(std::iter::once(name.into()).chain(cells).collect());
     }
 
     fn html(&self) -> String {
@@ -179,10 +174,8 @@ impl Table {
 
 impl Display for Table {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        let header = self.header.clone();
-        let rows = self.rows.iter();
-        let rows = rows.map(|cells| cells.iter().map(Cell::to_string).collect());
-        let lines: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
+        let rows = self.rows.iter().map(|cells| cells.iter().map(Cell::to_string).collect());
+        let lines: Vec<Vec<String>> = std::iter::once(self.header.clone()).chain(rows).collect();
         let width = |column: usize| {
             let cells = lines.iter().filter_map(|line| line.get(column));
             cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
@@ -203,8 +196,7 @@ impl Display for Table {
 
 impl Cell {
     pub(crate) fn named(series: usize, name: &str) -> Self {
-        let series = Some(series);
-        Self { series, ..Self::from(name) }
+        Self { series: Some(series), ..Self::from(name) }
     }
 
     pub(crate) fn with_small(mut self, small: String) -> Self {
@@ -260,8 +252,7 @@ impl Display for Cell {
 }
 
 pub(super) fn escape(text: &str) -> String {
-    let text = text.replace('&', "&amp;").replace('<', "&lt;");
-    text.replace('>', "&gt;").replace('"', "&quot;")
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 pub(super) fn swatch(series: usize, name: &str) -> String {

@@ -73,13 +73,11 @@ impl Plot {
         let mut svg = String::new();
         let drawn = match &self.x {
             Axis::Seconds(end) => {
-                let label = "time since the start, s";
-                self.draw(&mut svg, label, 0.0..*end, &|value| number(*value))
+                self.draw(&mut svg, "time since the start, s", 0.0..*end, &|value| number(*value))
             }
             Axis::Percentiles(samples) => {
                 let high = (*samples as f64).max(10.0) * 1.1;
-                let axis = (1.0..high).log_scale();
-                let axis = axis.with_key_points(percentile_ticks(high));
+                let axis = (1.0..high).log_scale().with_key_points(percentile_ticks(high));
                 self.draw(&mut svg, "percentile of requests", axis, &percentile)
             }
         };
@@ -106,14 +104,12 @@ impl Plot {
         let pixel = (ends.end - ends.start) / f64::from(WIDTH - LEFT - RIGHT);
         let root = SVGBackend::with_string(svg, (WIDTH, self.height)).into_drawing_area();
         let (low, high) = log_range(&self.heights);
-        let y = (low..high).log_scale();
-        let y = y.with_key_points(log_ticks(low, high));
         let mut chart = ChartBuilder::on(&root)
             .margin_top(10)
             .margin_right(RIGHT)
             .x_label_area_size(46)
             .y_label_area_size(LEFT)
-            .build_cartesian_2d(x, y)?;
+            .build_cartesian_2d(x, (low..high).log_scale().with_key_points(log_ticks(low, high)))?;
         let bands = self.bands.iter().map(|(from, until)| {
             let end = until.max(from + 1.5 * pixel);
             Rectangle::new([(*from, low), (end, high)], FAULT.mix(0.3).filled())
@@ -145,16 +141,12 @@ impl Shape {
         X: Ranged<ValueType = f64>,
     {
         let (across, up) = (chart.x_range(), chart.y_range());
-        let inside = |(x, y): Point| {
-            let y = y.clamp(up.start, up.end);
-            (x.clamp(across.start, across.end), y)
-        };
+        let inside = |(x, y): Point| (x.clamp(across.start, across.end), y.clamp(up.start, up.end));
         let colour = &COLOURS[series % SERIES];
         match self {
             Self::Line(points, width, opacity) => {
-                let line = points.iter().copied().map(inside);
                 let style = colour.mix(*opacity).stroke_width(*width);
-                chart.draw_series(LineSeries::new(line, style))?;
+                chart.draw_series(LineSeries::new(points.iter().copied().map(inside), style))?;
             }
             Self::Dots(points, radius) => {
                 let style = colour.mix(0.8).filled();
@@ -168,8 +160,7 @@ impl Shape {
 
 /// Ends of a logarithmic axis: the ticks around the positive ones of `values`.
 fn log_range(values: &[f64]) -> (f64, f64) {
-    let positive = values.iter().copied();
-    let positive = positive.filter(|value| value.is_finite() && *value > 0.0);
+    let positive = values.iter().copied().filter(|value| value.is_finite() && *value > 0.0);
     let least = positive.clone().reduce(f64::min).unwrap_or(1.0);
     let greatest = positive.reduce(f64::max).unwrap_or(10.0);
     let below = steps().rev().find(|step| *step <= least * 1.0001);
@@ -195,8 +186,7 @@ fn steps() -> impl DoubleEndedIterator<Item = f64> {
 
 fn percentile_ticks(high: f64) -> Vec<f64> {
     let nines = (1..9).map(|nines| 10_f64.powi(nines));
-    let ticks = [1.0, 2.0].into_iter().chain(nines);
-    ticks.filter(|tick| *tick <= high).collect()
+    [1.0, 2.0].into_iter().chain(nines).filter(|tick| *tick <= high).collect()
 }
 
 /// Text of the percentile at `1 / (1 - quantile)`.
@@ -208,13 +198,11 @@ fn percentile(place: &f64) -> String {
 /// A number with no more digits than it needs, and its thousands apart.
 fn number(value: f64) -> String {
     if value < 1000.0 || value.fract() != 0.0 {
-        let text = format!("{value:.7}");
-        return text.trim_end_matches('0').trim_end_matches('.').to_owned();
+        return format!("{value:.7}").trim_end_matches('0').trim_end_matches('.').to_owned();
     }
     let digits = format!("{value:.0}");
     let groups = digits.as_bytes().rchunks(3).rev();
-    let groups: Vec<_> = groups.map(String::from_utf8_lossy).collect();
-    groups.join(",")
+    groups.map(String::from_utf8_lossy).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

@@ -62,35 +62,29 @@ fn summary(report: &RunReport) -> Page {
         format!(": p50 {p50} ms, p99 {p99} ms, p99.9 {p99_9} ms")
     });
     let (answered, planned, times) = (counts.answered, counts.planned, times.unwrap_or_default());
-    let headline = format!("{answered} of {planned} requests were answered{times}.");
-    page.headline(&headline);
+    page.headline(&format!("{answered} of {planned} requests were answered{times}."));
     page.table("Latency", &latencies(report), "");
     let mut answers = Table::new(["", "answers", "share", "accuracy", "mean confidence"]);
     for (provenance, of_kind) in &report.provenance {
-        let confidence = of_kind.mean_confidence.map(|mean| format!("{mean:.3}"));
         let cells = [
             Cell::count(of_kind.count),
             Cell::percent(Some(of_kind.share)),
             Cell::percent(of_kind.accuracy.map(|accuracy| accuracy.accuracy)),
-            Cell::or_dash(confidence),
+            Cell::or_dash(of_kind.mean_confidence.map(|mean| format!("{mean:.3}"))),
         ];
         answers.row(provenance.to_string(), cells);
     }
     page.table("Answers", &answers, "");
-    let errors = report.errors.iter();
-    let errors = errors.map(|(kind, count)| (kind, count.to_string()));
-    page.facts("Failures", errors);
+    page.facts("Failures", report.errors.iter().map(|(kind, count)| (kind, count.to_string())));
     page
 }
 
 fn latencies(report: &RunReport) -> Table {
-    let header = ["ms", "requests"].into_iter().chain(Summary::NAMES);
-    let mut table = Table::new(header);
+    let mut table = Table::new(["ms", "requests"].into_iter().chain(Summary::NAMES));
     let mut row = |name: String, summary: Option<Summary>| {
         if let Some(summary) = summary {
-            let count = Cell::count(summary.count);
             let times = summary.figures().map(|(_, time)| Cell::from(ms(time)));
-            table.row(name, std::iter::once(count).chain(times));
+            table.row(name, std::iter::once(Cell::count(summary.count)).chain(times));
         }
     };
     row("all that was due".to_owned(), report.latency.all);
@@ -107,8 +101,7 @@ fn settings(page: &mut Page, report: &RunReport) {
     page.fields("Settings", &report.settings);
     page.fields("Requests", &report.counts);
     let (elapsed_s, answered_per_s) = (report.elapsed_s, report.answered_per_s);
-    let time = format!("{elapsed_s:.1} s, {answered_per_s:.1} answers/s");
-    page.facts("Time", [("elapsed", time)]);
+    page.facts("Time", [("elapsed", format!("{elapsed_s:.1} s, {answered_per_s:.1} answers/s"))]);
     page.fields("Scheduling lag, ms", &report.lag);
 }
 
@@ -117,8 +110,7 @@ pub(super) fn spectrum(distributions: &[(usize, u64, &[SpectrumPoint])]) -> Stri
     let points = distributions.iter().flat_map(|(.., points)| *points);
     let heights = points.map(|point| point.ms).collect();
     let samples = distributions.iter().map(|(_, samples, _)| *samples).max();
-    let x = Axis::Percentiles(samples.unwrap_or(1));
-    let mut plot = Plot::new(x, heights);
+    let mut plot = Plot::new(Axis::Percentiles(samples.unwrap_or(1)), heights);
     for (series, samples, points) in distributions {
         let place = |point: &SpectrumPoint| {
             let rarity = (1.0 / (1.0 - point.quantile)).min(*samples as f64);
@@ -131,8 +123,7 @@ pub(super) fn spectrum(distributions: &[(usize, u64, &[SpectrumPoint])]) -> Stri
         // The faint line begins at the last sure point, so that there is no gap.
         for (points, opacity) in [(&points[..sure], 1.0), (&points[sure.saturating_sub(1)..], 0.4)]
         {
-            let line = points.iter().map(place).collect();
-            plot.push(*series, Shape::Line(line, 2, opacity));
+            plot.push(*series, Shape::Line(points.iter().map(place).collect(), 2, opacity));
         }
     }
     plot.html("latency against percentile")
@@ -142,8 +133,7 @@ pub(super) fn spectrum(distributions: &[(usize, u64, &[SpectrumPoint])]) -> Stri
 pub(super) fn series_extent<'a>(all: impl Iterator<Item = &'a Series>) -> (f64, Vec<f64>) {
     let (mut end, mut heights) = (0.0_f64, Vec::new());
     for series in all {
-        let ends = series.bins.iter().map(|bin| bin.at_s + series.bin_s);
-        end = ends.fold(end, f64::max);
+        end = series.bins.iter().map(|bin| bin.at_s + series.bin_s).fold(end, f64::max);
         heights.extend(series.bins.iter().flat_map(|bin| [bin.p50, bin.max]));
     }
     (if end > 0.0 { end } else { 1.0 }, heights)
@@ -159,14 +149,12 @@ pub(super) fn time_series(
     let mut plot = Plot::new(Axis::Seconds(*end), heights.clone());
     (plot.height, plot.bands) = (210, bands);
     let at = |bin: &Bin| bin.at_s + series.bin_s / 2.0;
-    let slowest = series.bins.iter().map(|bin| (at(bin), bin.max));
-    plot.push(colour, Shape::Dots(slowest.collect(), 2));
+    plot.push(colour, Shape::Dots(series.bins.iter().map(|bin| (at(bin), bin.max)).collect(), 2));
     // Where the strategy paused, its line has a gap.
     let bins = series.bins.as_slice();
     for stretch in bins.chunk_by(|one, next| next.at_s - one.at_s < 1.5 * series.bin_s) {
         let line = |height: fn(&Bin) -> f64, width| {
-            let points = stretch.iter().map(|bin| (at(bin), height(bin)));
-            Shape::Line(points.collect(), width, 1.0)
+            Shape::Line(stretch.iter().map(|bin| (at(bin), height(bin))).collect(), width, 1.0)
         };
         plot.push(colour, line(|bin| bin.p99, 1));
         plot.push(colour, line(|bin| bin.p50, 3));

@@ -67,8 +67,7 @@ impl FromStr for Slo {
     fn from_str(text: &str) -> anyhow::Result<Self> {
         let known = || Summary::NAMES.into_iter().chain(SHARES);
         let parts = text.split_once('=').and_then(|(name, limit)| {
-            let figure = known().find(|known| *known == name.trim())?;
-            Some((figure, limit.trim()))
+            Some((known().find(|known| *known == name.trim())?, limit.trim()))
         });
         let Some((figure, text)) = parts else {
             let known = known().collect::<Vec<_>>().join(", ");
@@ -92,8 +91,7 @@ fn share(text: &str) -> Option<f64> {
 }
 
 fn milliseconds(text: &str) -> Option<f64> {
-    let units = [("ms", 1.0), ("us", 1e-3), ("s", 1e3)];
-    let time = units.into_iter().find_map(|(unit, factor)| {
+    let time = [("ms", 1.0), ("us", 1e-3), ("s", 1e3)].into_iter().find_map(|(unit, factor)| {
         let number: f64 = text.strip_suffix(unit)?.trim().parse().ok()?;
         Some(number * factor)
     });

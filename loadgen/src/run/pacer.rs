@@ -52,8 +52,7 @@ impl Pacer for KernelPacer {
                 let expiration = Expiration::OneShot(TimeSpec::from_duration(left));
                 let Timer(kernel) = timer.get_ref();
                 kernel.set(expiration, TimerSetTimeFlags::empty())?;
-                // Setting the timer takes its last expiration back, so that there is nothing to be
-                // read.
+                // Setting the timer takes its last expiration back: there is nothing to read.
                 timer.readable().await?.clear_ready();
             }
             release(index);

@@ -123,9 +123,7 @@ impl Progress {
 
     pub(super) fn done(&self, index: usize, at: Duration, outcome: RequestOutcome) {
         let state = &mut *self.0.lock();
-        let Some(record) = state.records.get_mut(index) else {
-            return;
-        };
+        let Some(record) = state.records.get_mut(index) else { return };
         (record.done_us, record.outcome) = (Some(micros(at)), Some(outcome));
         match outcome {
             RequestOutcome::Answered(_) => state.answered += 1,

@@ -23,10 +23,9 @@ use serde_with::{DeserializeFromStr, SerializeDisplay};
 use strum::Display;
 
 /// Distribution of arrivals over time. Reports hold its text form.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, SerializeDisplay, DeserializeFromStr, JsonSchema, Display,
-)]
+#[derive(SerializeDisplay, DeserializeFromStr, JsonSchema)]
 #[schemars(with = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
 #[strum(serialize_all = "lowercase")]
 pub enum Arrivals {
     /// Evenly spaced: `i / rate`.
@@ -74,8 +73,7 @@ impl FromStr for Arrivals {
     }
 }
 
-/// Cycles of burst and calm that may go by for each request: beyond, the process is Poisson but
-/// for a thousandth.
+/// Cycles of burst and calm that may go by for each request: beyond, it is all but Poisson.
 const MAX_CYCLES: f64 = 1000.0;
 
 /// Shape of a bursty process; its mean rate is given apart. Written
@@ -125,8 +123,7 @@ impl Bursts {
     }
 }
 
-/// A process under way. Arrays hold the calm state's figure, then the burst state's; times
-/// are in seconds.
+/// A process under way. Arrays hold the calm state's figure, then the burst's; times are seconds.
 #[derive(Debug)]
 pub(super) struct Modulated {
     rates: [f64; 2],
@@ -210,9 +207,7 @@ mod tests {
     fn dispersion(times: impl Iterator<Item = f64>, window_s: f64, windows: usize) -> f64 {
         let mut counts = vec![0.0; windows];
         for at in times {
-            let Some(count) = counts.get_mut((at / window_s) as usize) else {
-                break;
-            };
+            let Some(count) = counts.get_mut((at / window_s) as usize) else { break };
             *count += 1.0;
         }
         let mean = counts.iter().sum::<f64>() / windows as f64;

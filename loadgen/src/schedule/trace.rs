@@ -48,22 +48,19 @@ impl Trace {
             "{file}: larger than {} MiB; cut it into several",
             MAX_FILE_BYTES >> 20
         );
-        let digest = Sha256::digest(&raw);
         let times_s = if raw.starts_with(&GZIP_MAGIC) {
-            let unpacked = MultiGzDecoder::new(raw.as_slice());
-            parse(BufReader::new(unpacked), scale, MAX_REQUESTS)
+            parse(BufReader::new(MultiGzDecoder::new(raw.as_slice())), scale, MAX_REQUESTS)
         } else {
             parse(raw.as_slice(), scale, MAX_REQUESTS)
         };
         Ok(Self {
             times_s: times_s.map_err(|error| anyhow!("{file}: {error}"))?,
-            sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+            sha256: Sha256::digest(&raw).iter().map(|byte| format!("{byte:02x}")).collect(),
         })
     }
 }
 
-/// Reads `most` times line by line: neither a line nor all of them can grow without bound, whatever
-/// a file unpacks to.
+/// Reads `most` times line by line: lines and their number are bounded, whatever a file unpacks to.
 fn parse(mut lines: impl BufRead, scale: f64, most: usize) -> anyhow::Result<Vec<f64>> {
     let mut times_s: Vec<f64> = Vec::new();
     let mut before = 0.0;
@@ -91,8 +88,7 @@ fn parse(mut lines: impl BufRead, scale: f64, most: usize) -> anyhow::Result<Vec
         if text.is_empty() {
             continue;
         }
-        let first = text.split([',', ';', '\t', ' ']).next().unwrap_or_default();
-        let first = first.trim_matches('"');
+        let first = text.split([',', ';', '\t', ' ']).next().unwrap_or_default().trim_matches('"');
         let header = |c: char| c.is_alphabetic() || c == '#' || c == '_';
         let found = match first.parse::<f64>() {
             Ok(found) if found.is_finite() => found,

@@ -55,8 +55,7 @@ pub(super) struct SimulatedCluster {
     pub(super) upstream_requests: u64,
 }
 
-/// The frontend's watch of one instance. Checks of one that is well say nothing new, so only
-/// others are checked.
+/// The frontend's watch of one instance, which is checked only while it is not well.
 #[derive(Debug, Clone, Copy, Default)]
 struct Watch {
     round: u32,
@@ -70,10 +69,8 @@ impl SimulatedCluster {
         for ((pool, model), id) in pools.zip(0_u8..) {
             first.push(ids.len() as u32);
             for index in 0..pool.instances as u32 {
-                let number = ids.len() as u64;
-                instances.push(Instance::new(simulation, number, model));
-                let pool = PoolId(id);
-                ids.push(InstanceId { pool, index });
+                instances.push(Instance::new(simulation, ids.len() as u64, model));
+                ids.push(InstanceId { pool: PoolId(id), index });
             }
         }
         let stream = |number: u64| {
@@ -110,8 +107,7 @@ impl SimulatedCluster {
 
     pub(super) fn after(&mut self, delay: u64, event: Event) {
         self.pushed += 1;
-        let at = self.now + delay;
-        self.events.push(Reverse((at, self.pushed, event)));
+        self.events.push(Reverse((self.now + delay, self.pushed, event)));
     }
 
     pub(super) fn next_at(&self) -> Option<u64> {
@@ -128,8 +124,7 @@ impl SimulatedCluster {
 
     pub(super) fn pool(&self, pool: usize) -> impl Iterator<Item = &Instance> {
         let all = self.instances.iter().zip(&self.ids);
-        let own = all.filter(move |(_, id)| usize::from(id.pool.0) == pool);
-        own.map(|(instance, _)| instance)
+        all.filter(move |(_, id)| usize::from(id.pool.0) == pool).map(|(instance, _)| instance)
     }
 
     fn number(&self, instance: InstanceId) -> u32 {
@@ -160,9 +155,7 @@ impl SimulatedCluster {
         if self.is_withdrawn(job) {
             return;
         }
-        let Some(instance) = self.instances.get_mut(number as usize) else {
-            return;
-        };
+        let Some(instance) = self.instances.get_mut(number as usize) else { return };
         match instance.take(self.now, job, &mut self.withdrawn) {
             Taken::Accepted(begun) => self.plan_end(number, begun),
             Taken::Full => self.respond(job, Some(FailureKind::InstanceBusy)),
@@ -177,15 +170,12 @@ impl SimulatedCluster {
 
     fn plan_end(&mut self, number: u32, begun: Begun) {
         if let Some((ends, batch)) = begun {
-            let left = ends.saturating_sub(self.now);
-            self.after(left, Event::BatchEnded(number, batch));
+            self.after(ends.saturating_sub(self.now), Event::BatchEnded(number, batch));
         }
     }
 
     pub(super) fn end_batch(&mut self, number: u32, batch: Batch) {
-        let Some(instance) = self.instances.get_mut(number as usize) else {
-            return;
-        };
+        let Some(instance) = self.instances.get_mut(number as usize) else { return };
         let Some((done, fails, begun)) = instance.end(self.now, batch, &mut self.withdrawn) else {
             return;
         };
@@ -196,9 +186,7 @@ impl SimulatedCluster {
     }
 
     pub(super) fn kill(&mut self, number: u32) {
-        let Some(instance) = self.instances.get_mut(number as usize) else {
-            return;
-        };
+        let Some(instance) = self.instances.get_mut(number as usize) else { return };
         for job in instance.crash(self.now) {
             self.respond(job, Some(FailureKind::ConnectionLost));
         }
@@ -236,10 +224,7 @@ impl SimulatedCluster {
         if watch.round != round {
             return None;
         }
-        watch.failures = match well {
-            true => 0,
-            false => watch.failures.saturating_add(1),
-        };
+        watch.failures = if well { 0 } else { watch.failures.saturating_add(1) };
         let is_down = watch.failures >= FAILURES_UNTIL_DOWN;
         if !well {
             // Up to a tenth more or less, as in the frontend.

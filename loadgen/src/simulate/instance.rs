@@ -75,10 +75,7 @@ impl Instance {
     }
 
     pub(super) fn busy(&self, now: u64) -> u64 {
-        match self.running.is_empty() {
-            true => self.busy,
-            false => self.busy + now.saturating_sub(self.began),
-        }
+        if self.running.is_empty() { self.busy } else { self.busy + now.saturating_sub(self.began) }
     }
 
     pub(super) fn take(&mut self, now: u64, job: JobId, withdrawn: &mut Jobs) -> Taken {
@@ -89,8 +86,7 @@ impl Instance {
             return Taken::Full;
         }
         self.waiting.push_back(job);
-        let idle = self.running.is_empty();
-        Taken::Accepted(idle.then(|| self.begin(now, withdrawn)).flatten())
+        Taken::Accepted(self.running.is_empty().then(|| self.begin(now, withdrawn)).flatten())
     }
 
     pub(super) fn end(
@@ -123,16 +119,14 @@ impl Instance {
         let computed = Duration::from_nanos(now).saturating_add(delay);
         // A freeze that begins meanwhile holds the answers back.
         let ends = computed.saturating_add(self.freezes.remaining(computed));
-        let ends = self.stopped_until(u64::try_from(ends.as_nanos()).unwrap_or(u64::MAX));
         (self.fails, self.began) = (fails, now);
         self.batches += 1;
-        Some((ends, self.life))
+        Some((self.stopped_until(u64::try_from(ends.as_nanos()).unwrap_or(u64::MAX)), self.life))
     }
 
     pub(super) fn crash(&mut self, now: u64) -> Vec<JobId> {
         self.busy = self.busy(now);
         (self.life, self.away) = (self.life.wrapping_add(1), true);
-        let running = self.running.drain(..);
-        running.chain(self.waiting.drain(..)).collect()
+        self.running.drain(..).chain(self.waiting.drain(..)).collect()
     }
 }

@@ -97,8 +97,7 @@ impl Display for SimulationReport {
         let mut answers = Table::new(std::iter::once("share".to_owned()).chain(shares));
         let work = "requests,issued,won,wasted,shed,failed,no remedy,retries,late at ms";
         let mut redundancy = Table::new(work.split(','));
-        let columns = ["", "serves", "instances", "busy", "mean queue", "max queue"];
-        let mut pools = Table::new(columns);
+        let mut pools = Table::new(["", "serves", "instances", "busy", "mean queue", "max queue"]);
         for strategy in &self.strategies {
             let name = &strategy.name;
             if let Some(all) = strategy.latency.all {
@@ -112,8 +111,7 @@ impl Display for SimulationReport {
             let sent = [work.issued, work.won, work.wasted, work.shed, work.failed];
             let rest = [work.unrecoverable, strategy.retries].map(Cell::count);
             let late = Cell::from(ms(strategy.hold_back_ms));
-            let counts = sent.map(Cell::count).into_iter().chain(rest);
-            redundancy.row(name, counts.chain([late]));
+            redundancy.row(name, sent.map(Cell::count).into_iter().chain(rest).chain([late]));
             for pool in &strategy.pools {
                 let cells = [
                     Cell::from(pool.role.as_str()),
@@ -143,9 +141,8 @@ pub const MAX_RECORDS: u64 = 2_000_000;
 /// The simulations of one [`Experiment`], as a comparison. Those without records are left out.
 pub fn comparison(experiment: &Experiment, simulated: &[Simulated]) -> Comparison {
     let (block_s, size) = (experiment.block_s(), experiment.instances);
-    let note = "virtual time; see the simulation's settings";
     let notes = [
-        ("simulated", note.to_owned()),
+        ("simulated", "virtual time; see the simulation's settings".to_owned()),
         ("instances", size.deployed.to_string()),
         ("redundant instances", size.redundant.to_string()),
     ];
@@ -195,8 +192,7 @@ fn blocks(recording: &Recording, count: usize, block_s: f64) -> Vec<Block> {
         let shifted = |record: &Record| record.shifted(|at| at.saturating_sub(start_us));
         let records: Vec<Record> = own.iter().map(shifted).collect();
         let last = |time: fn(&Record) -> Option<u64>| {
-            let last = records.iter().filter_map(time).max();
-            Duration::from_micros(last.unwrap_or_default())
+            Duration::from_micros(records.iter().filter_map(time).max().unwrap_or_default())
         };
         let sending_ended = last(|record| record.sent_us);
         let ended = last(|record| record.done_us).max(sending_ended);

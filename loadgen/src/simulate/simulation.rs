@@ -58,8 +58,7 @@ pub fn simulations(experiment: &Experiment) -> anyhow::Result<Vec<Simulation>> {
 }
 
 impl Simulation {
-    /// `arm` in this experiment, with the frontend's default bounds or larger ones in proportion to
-    /// the slots.
+    /// `arm` in this experiment, with the frontend's default bounds or larger ones for more slots.
     fn new(experiment: &Experiment, arm: &Arm, resolved: ResolvedArm) -> Self {
         let slots = experiment.instances.slots;
         let slots_of = |instances: usize| instances.saturating_mul(slots as usize);
@@ -69,8 +68,7 @@ impl Simulation {
             slots,
             queue: LEAST_QUEUE.max(QUEUE_FOR_SLOT.saturating_mul(slots_of(instances))),
         };
-        let models = resolved.pools.iter();
-        let models = models.map(|(role, _)| model(experiment, arm, *role));
+        let models = resolved.pools.iter().map(|(role, _)| model(experiment, arm, *role));
         Self {
             name: arm.name.clone(),
             experiment: Experiment { faults: experiment.fault_profile(), ..experiment.clone() },
@@ -103,8 +101,7 @@ impl Simulation {
         let known = (1..=MAX_QUERIES).contains(&queries);
         ensure!(known, "queries: {queries}; give 1 to {MAX_QUERIES}");
         // Virtual time is nanoseconds in 64 bits: 500 years; stay far below.
-        let short = queries as f64 / rate < 1e9;
-        ensure!(short, "rate: {rate}; raise it, or give fewer queries");
+        ensure!(queries as f64 / rate < 1e9, "rate: {rate}; raise it, or give fewer queries");
         let instances: usize = self.core.pools.iter().map(|pool| pool.instances).sum();
         let known = (1..=MAX_INSTANCES).contains(&instances);
         ensure!(known, "instances: {instances}; give 1 to {MAX_INSTANCES} in all");
@@ -119,8 +116,7 @@ impl Simulation {
         experiment.simulation.check()
     }
 
-    /// Beginnings and ends of events, in nanoseconds since the start, with the numbers of their
-    /// instances.
+    /// Beginnings and ends of events, in nanoseconds since the start, by number of instance.
     pub(super) fn outages(&self) -> impl Iterator<Item = (u32, What, [u64; 2])> {
         let block_s = self.experiment.block_s();
         self.experiment.events.iter().filter_map(move |event| {
@@ -142,8 +138,7 @@ impl Simulation {
         let (place, row) = (redundant.checked_div(rows)?, redundant.checked_rem(rows)?);
         let before: usize = pools.iter().take(row + 1).map(|(_, count)| count).sum();
         let (_, count) = pools.get(row + 1)?;
-        let number = u32::try_from(before + place).ok()?;
-        (place < *count).then_some(number)
+        (place < *count).then_some(u32::try_from(before + place).ok()?)
     }
 }
 

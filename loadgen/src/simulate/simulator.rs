@@ -89,8 +89,7 @@ impl Simulator {
                 Next::Timer => self.engine.tick(self.time(), &mut self.actions),
                 Next::Arrival(planned_us) => {
                     self.arrive(planned_us);
-                    let look = self.sent.is_multiple_of(LOOK_EVERY);
-                    if look && observe(self.sent).is_break() {
+                    if self.sent.is_multiple_of(LOOK_EVERY) && observe(self.sent).is_break() {
                         break;
                     }
                 }
@@ -141,8 +140,7 @@ impl Simulator {
     }
 
     fn arrive(&mut self, planned_us: u64) {
-        let index = self.sent;
-        let sent = Sent { index, planned_us };
+        let sent = Sent { index: self.sent, planned_us };
         self.sent += 1;
         if let Some(records) = &mut self.records {
             records.push(Record { planned_us, sent_us: Some(planned_us), ..Record::default() });
@@ -165,9 +163,7 @@ impl Simulator {
     }
 
     fn event(&mut self) {
-        let Some(event) = self.cluster.pop() else {
-            return;
-        };
+        let Some(event) = self.cluster.pop() else { return };
         let (time, cluster, actions) = (self.time(), &mut self.cluster, &mut self.actions);
         match event {
             Event::Delivered(instance, job) => cluster.deliver(instance, job),
@@ -180,8 +176,7 @@ impl Simulator {
                 self.engine.finished(time, job, outcome, actions);
             }
             Event::Encoded(group, row) => {
-                let parity = Some(Arc::clone(&self.input));
-                self.engine.encoded(time, group, row, parity, actions);
+                self.engine.encoded(time, group, row, Some(Arc::clone(&self.input)), actions);
             }
             Event::Decoded(query) => self.engine.reconstructed(time, query, Some(()), actions),
             Event::Checked(instance, round) => {
@@ -221,17 +216,14 @@ impl Simulator {
     }
 
     fn answer(&mut self, query: QueryId, answer: &Answer<()>) {
-        let Some(sent) = self.waiting.remove(&query) else {
-            return;
-        };
+        let Some(sent) = self.waiting.remove(&query) else { return };
         let provenance = match answer {
             Answer::Exact(_) => Provenance::Exact,
             Answer::Hedged(_) => Provenance::Hedged,
             Answer::Backup(_) => Provenance::Backup,
             Answer::Reconstructed(_) => Provenance::Reconstructed,
             Answer::Failed(failure) => {
-                let failure = seen_by_client(failure.kind);
-                return self.done(sent, RequestOutcome::Failed(failure));
+                return self.done(sent, RequestOutcome::Failed(seen_by_client(failure.kind)));
             }
         };
         let answer = target::Answer { provenance, confidence: None, class: None };
@@ -262,8 +254,7 @@ impl Simulator {
 
     fn finish(mut self) -> Simulated {
         let (stats, elapsed) = (self.engine.stats(), self.cluster.now);
-        let pools = (0..self.queues.len()).map(|pool| self.pool_use(pool));
-        let pools: Vec<PoolUse> = pools.collect();
+        let pools: Vec<PoolUse> = (0..self.queues.len()).map(|pool| self.pool_use(pool)).collect();
         let (ended, planned) = (self.tally.counts, self.simulation.experiment.requests);
         let counts = Counts {
             planned,
@@ -281,14 +272,11 @@ impl Simulator {
             };
             (kind, answered)
         });
-        let recording = self.records.take().map(|records| {
-            let last = records.last().map_or(0, |record| record.planned_us);
-            Recording {
-                records,
-                sending_ended: Duration::from_micros(last),
-                ended: Duration::from_nanos(elapsed),
-                partial,
-            }
+        let recording = self.records.take().map(|records| Recording {
+            sending_ended: Duration::from_micros(records.last().map_or(0, |it| it.planned_us)),
+            records,
+            ended: Duration::from_nanos(elapsed),
+            partial,
         });
         Simulated {
             name: self.simulation.name,

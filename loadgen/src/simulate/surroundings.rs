@@ -105,8 +105,7 @@ impl Surroundings {
             ensure!(value > 0, "{name}: 0; give at least 1");
         }
         for (name, ms) in [("encode_ms", self.encode_ms), ("decode_ms", self.decode_ms)] {
-            let possible = (0.0..=LONGEST_MS).contains(&ms);
-            ensure!(possible, "{name}: {ms}; give 0 to {LONGEST_MS}");
+            ensure!((0.0..=LONGEST_MS).contains(&ms), "{name}: {ms}; give 0 to {LONGEST_MS}");
         }
         self.network.check()
     }

@@ -104,8 +104,7 @@ pub(super) fn model_path(model: &str) -> anyhow::Result<String> {
 }
 
 impl Target {
-    /// The server at the first address of the host that answers within `limit`, and its metadata of
-    /// `model`.
+    /// The server at the host's first address that answers within `limit`; its metadata of `model`.
     pub async fn find(
         url: &TargetUrl,
         model: &str,
@@ -117,10 +116,7 @@ impl Target {
             let url = url.clone();
             let target = Self { url, address };
             let asked = tokio::time::timeout(limit, target.ask(model, &path)).await;
-            let late = |_| {
-                let reason = format!("no answer within {limit:?}");
-                Err(Unanswered::Unreachable(reason))
-            };
+            let late = |_| Err(Unanswered::Unreachable(format!("no answer within {limit:?}")));
             let url = &target.url;
             match asked.unwrap_or_else(late) {
                 Ok(metadata) => return Ok((target, metadata)),
@@ -138,9 +134,7 @@ impl Target {
     }
 
     pub async fn first(url: &TargetUrl) -> anyhow::Result<Self> {
-        let address = url.addresses().await?[0];
-        let url = url.clone();
-        Ok(Self { url, address })
+        Ok(Self { url: url.clone(), address: url.addresses().await?[0] })
     }
 
     pub(super) fn authority(&self) -> &str {
@@ -159,10 +153,8 @@ impl Target {
 
     async fn get(&self, path: &str) -> Result<Response, String> {
         let request = Request::get(path).header(hyper::header::HOST, self.authority());
-        let request = request.body(Full::new(Bytes::new()));
-        let request = request.map_err(|error| error.to_string())?;
-        let connections = Connections::new(self.address, LIMITS);
-        let sent = connections.send(|| request.clone()).await;
+        let request = request.body(Full::new(Bytes::new())).map_err(|error| error.to_string())?;
+        let sent = Connections::new(self.address, LIMITS).send(|| request.clone()).await;
         sent.map_err(|error| error.to_string())
     }
 

@@ -21,8 +21,7 @@ use super::http::{provenance, top_class};
 use super::{Answer, Failure, LIMITS, Transport};
 use crate::payload::Body;
 
-/// HTTP/2 connections, which take turns: servers let one carry some hundred requests at a time, and
-/// more would wait.
+/// HTTP/2 connections, in turns: servers let one carry some hundred requests at a time.
 const CONNECTIONS: usize = 8;
 const WINDOW: u32 = 8 << 20;
 
@@ -36,14 +35,12 @@ impl GrpcTransport {
     pub fn new(address: SocketAddr) -> anyhow::Result<Self> {
         let endpoint = endpoint(address)?;
         let connections = (0..CONNECTIONS).map(|_| endpoint.connect_lazy()).collect();
-        let next = AtomicUsize::new(0);
-        Ok(Self { connections, next })
+        Ok(Self { connections, next: AtomicUsize::new(0) })
     }
 }
 
 fn endpoint(address: SocketAddr) -> anyhow::Result<Endpoint> {
-    let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
-    Ok(endpoint
+    Ok(Endpoint::from_shared(format!("http://{address}"))?
         .tcp_nodelay(true)
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW))
@@ -56,13 +53,11 @@ impl Transport for GrpcTransport {
         let mut client = Grpc::new(channel).max_decoding_message_size(LIMITS.max_response_bytes);
         client.ready().await.map_err(|_| Failure::Connect)?;
         let path = PathAndQuery::from_static("/inference.GRPCInferenceService/ModelInfer");
-        let request = Request::new(body.bytes.clone());
-        let answer = client.unary(request, path, Encoded).await;
+        let answer = client.unary(Request::new(body.bytes.clone()), path, Encoded).await;
         let message = answer.map_err(|status| failure(&status))?.into_inner();
         let response = read_response(message).map_err(|_| Failure::InvalidAnswer)?;
         let parameter = |name: &str| response.parameters.get(name);
-        let confidence = parameter("confidence").and_then(Value::as_f64);
-        let confidence = confidence.map(|value| value as f32);
+        let confidence = parameter("confidence").and_then(Value::as_f64).map(|value| value as f32);
         Ok(Answer {
             provenance: provenance(parameter("provenance").and_then(Value::as_str)),
             confidence: confidence.filter(|confidence| confidence.is_finite()),
@@ -117,8 +112,7 @@ pub(super) async fn metadata(
     model: &str,
 ) -> Result<ModelMetadata, Unanswered> {
     let unreachable = |error| Unanswered::Unreachable(format!("{error:#}"));
-    let endpoint = endpoint(address).map_err(unreachable)?;
-    let channel = endpoint.connect().await;
+    let channel = endpoint(address).map_err(unreachable)?.connect().await;
     let channel = channel.map_err(|error| unreachable(error.into()))?;
     let request = ModelMetadataRequest { name: model.to_owned(), version: String::new() };
     let answer = InferenceClient::new(channel).model_metadata(request).await;

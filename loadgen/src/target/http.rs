@@ -45,9 +45,8 @@ impl Transport for HttpTransport {
             request
         };
         let sent = self.connections.send(request).await;
-        let response = sent.map_err(|error| match error.is_unsent() {
-            true => Failure::Connect,
-            false => Failure::ConnectionLost,
+        let response = sent.map_err(|error| {
+            if error.is_unsent() { Failure::Connect } else { Failure::ConnectionLost }
         })?;
         answer(response)
     }
@@ -58,37 +57,26 @@ fn answer(response: Response) -> Result<Answer, Failure> {
     if status != StatusCode::OK {
         return Err(Failure::Status(status.as_u16()));
     }
-    let text = |name: &str| {
-        let value = headers.get(name)?;
-        Some(value.to_str().unwrap_or_default().trim())
-    };
-    let provenance = provenance(text(PROVENANCE));
+    let text = |name: &str| Some(headers.get(name)?.to_str().unwrap_or_default().trim());
     let confidence = text(CONFIDENCE).and_then(|value| value.parse().ok());
     let header_length = text(HEADER_CONTENT_LENGTH).map(str::parse).transpose();
     let header_length = header_length.map_err(|_| Failure::InvalidAnswer)?;
     let response = decode_response(body, header_length).map_err(|_| Failure::InvalidAnswer)?;
     Ok(Answer {
-        provenance,
+        provenance: provenance(text(PROVENANCE)),
         confidence: confidence.filter(|value: &f32| value.is_finite()),
         class: top_class(&response),
     })
 }
 
 pub(super) fn provenance(said: Option<&str>) -> Provenance {
-    match said {
-        None | Some("exact") => Provenance::Exact,
-        Some("hedged") => Provenance::Hedged,
-        Some("backup") => Provenance::Backup,
-        Some("reconstructed") => Provenance::Reconstructed,
-        Some(_) => Provenance::Other,
-    }
+    said.map_or(Provenance::Exact, |said| said.parse().unwrap_or(Provenance::Other))
 }
 
 /// Where the largest value of the first FP32 output is; the first such place.
 pub(super) fn top_class(response: &InferResponse) -> Option<usize> {
     let mut outputs = response.outputs.iter();
-    let output = outputs.find(|output| output.datatype == Datatype::Fp32)?;
-    let values = output.f32s().ok()?;
+    let values = outputs.find(|output| output.datatype == Datatype::Fp32)?.f32s().ok()?;
     let (mut best, mut class) = (f32::NEG_INFINITY, None);
     for (index, &value) in values.iter().enumerate() {
         if value > best || class.is_none() {

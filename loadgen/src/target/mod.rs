@@ -8,8 +8,6 @@ pub use find::{Target, TargetUrl};
 pub use grpc::GrpcTransport;
 pub use http::HttpTransport;
 
-use std::fmt;
-
 use parapet_net::client::Limits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,8 +21,7 @@ const LIMITS: Limits =
 
 /// Carries requests to a server; tests answer from memory.
 pub trait Transport: Send + Sync + 'static {
-    /// Sends `body` and waits for the answer, however long that takes. Dropping the future gives
-    /// the request up.
+    /// Sends `body` and waits for the answer, however long. Dropping the future gives it up.
     fn send(&self, body: &Body) -> impl Future<Output = Result<Answer, Failure>> + Send;
 }
 
@@ -57,10 +54,10 @@ impl Transport for AnyTransport {
     }
 }
 
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::Display, strum::EnumString)]
+#[strum(serialize_all = "lowercase")]
 pub enum Provenance {
     /// The model's own prediction. What servers send that say nothing of provenance.
     Exact,
@@ -70,12 +67,6 @@ pub enum Provenance {
     /// Decoded from the other predictions of its coding group.
     Reconstructed,
     Other,
-}
-
-impl fmt::Display for Provenance {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(formatter)
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]

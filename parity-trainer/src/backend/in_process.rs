@@ -72,8 +72,7 @@ impl ParameterBackend for InProcessBackend {
         let (gradient_norm, scale) = self.rule.scale(gradients, 1);
         let scale = scale as f32;
         let values = padded(gradients.iter().map(|gradient| gradient * scale));
-        let range = self.store.range();
-        let updated = self.store.update(range, &Keys::All, &values.into());
+        let updated = self.store.update(self.store.range(), &Keys::All, &values.into());
         updated.map_err(|reason| refused("gradient", self.clock + 1, reason))?;
         self.clock += 1;
         self.made = Some(Tick { learning_rate, gradient_norm });
@@ -107,8 +106,7 @@ impl ParameterBackend for InProcessBackend {
 }
 
 fn refused(what: &'static str, step: u64, reason: impl ToString) -> BackendError {
-    let reason = reason.to_string();
-    BackendError::Refused { what, step, reason }
+    BackendError::Refused { what, step, reason: reason.to_string() }
 }
 
 fn padded(values: impl ExactSizeIterator<Item = f32>) -> Vec<f32> {

@@ -111,8 +111,7 @@ pub struct Tick {
     pub gradient_norm: f64,
 }
 
-/// A backend's state: flat arrays, each as long as all parameters together, in the parameters'
-/// order.
+/// A backend's state: flat arrays, each as long as all parameters together, in their order.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct BackendState {
     pub clock: u64,
@@ -123,9 +122,7 @@ pub struct BackendState {
 impl BackendState {
     /// Refuses the state of a model that has not `length` weights, and another optimiser's.
     fn check(&self, rule: &OptimiserConfig, length: usize) -> Result<(), BackendError> {
-        if self.slots.len() != rule.optimiser.slots() {
-            return Err(BackendError::OtherOptimiser);
-        }
+        ensure!(self.slots.len() == rule.optimiser.slots(), BackendError::OtherOptimiser);
         let mut arrays = std::iter::once(&self.weights).chain(&self.slots);
         arrays.try_for_each(|array| check_length("the state's arrays", length, array.len()))
     }
@@ -144,10 +141,7 @@ pub enum BackendError {
 }
 
 fn check_length(what: &'static str, expected: usize, got: usize) -> Result<(), BackendError> {
-    match expected == got {
-        true => Ok(()),
-        false => Err(BackendError::Layout { what, expected, got }),
-    }
+    if expected == got { Ok(()) } else { Err(BackendError::Layout { what, expected, got }) }
 }
 
 #[cfg(test)]

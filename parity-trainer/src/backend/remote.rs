@@ -79,8 +79,7 @@ pub struct RemotePlan {
     pub task: String,
 }
 
-/// A part in a training on a cluster. Leaves, and ends the training if it leads it, when it is
-/// dropped.
+/// A part in a training on a cluster. When dropped it leaves, and ends the training if it leads it.
 ///
 /// The servers' array has the weights, filled up to a whole row, and then the model's buffers: what
 /// the model becomes does not depend on which process computes which part.
@@ -120,8 +119,7 @@ impl RemoteBackend {
         };
         let mut backend = Self::new(cluster, plan, weights);
         let (weights, buffers) = backend.lengths;
-        let expected = array_length(weights, buffers);
-        check_length("the cluster's parameters", expected, job.length)?;
+        check_length("the cluster's parameters", array_length(weights, buffers), job.length)?;
         let cluster = &backend.cluster;
         let joining = Training::join(&cluster.registry, &cluster.name, Transport::Sockets, job);
         backend.training = Some(cluster.runtime.block_on(joining)?);
@@ -173,8 +171,7 @@ impl RemoteBackend {
     }
 
     fn training(&mut self) -> Result<(&Runtime, &mut Training), BackendError> {
-        let training = self.training.as_mut().ok_or(ClusterError::Ended)?;
-        Ok((&self.cluster.runtime, training))
+        Ok((&self.cluster.runtime, self.training.as_mut().ok_or(ClusterError::Ended)?))
     }
 }
 
@@ -257,14 +254,12 @@ impl ParameterBackend for RemoteBackend {
     }
 
     fn news(&mut self) -> Vec<String> {
-        let changes = self.training.as_mut().map(Training::changes);
-        let changes = changes.unwrap_or_default();
+        let changes = self.training.as_mut().map(Training::changes).unwrap_or_default();
         changes.iter().map(ToString::to_string).collect()
     }
 }
 
-/// The servers' array of weights and buffers, or of what is pushed for them, each multiplied
-/// by its factor.
+/// The servers' array of weights and buffers, or of pushes for them, each times its factor.
 fn scaled<'a>(
     (weights, factor): (&'a [f32], f64),
     (buffers, share): (&'a [f32], f64),

@@ -87,8 +87,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
         };
         let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
         let title = format!("{code}: {} for {}", names.join(", "), deployed.name);
-        let text = markdown(&title, &evaluation, &data.class_names);
-        write("evaluation.md", &text)?;
+        write("evaluation.md", &markdown(&title, &evaluation, &data.class_names))?;
         write("reliability.svg", &reliability_plot(&evaluation.calibration)?)?;
         let report = json!({
             "deployed": deployed.name,
@@ -157,8 +156,7 @@ fn evaluate_code(
             }
         }
     }
-    let models = CodedModels { deployed, agreement, parity: &rows, code, learned };
-    judge("code", models, test, plan)
+    judge("code", CodedModels { deployed, agreement, parity: &rows, code, learned }, test, plan)
 }
 
 /// Refuses parity models that are not different rows of one code.

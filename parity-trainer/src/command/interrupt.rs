@@ -40,15 +40,11 @@ impl Interrupt {
         Ok(own)
     }
 
-    /// From now on a signal ends the program at once: nothing is half done. Fails if one came
-    /// before.
+    /// From now on a signal ends the program at once: nothing is half done. Fails after a signal.
     pub(crate) fn end_at_once(&self, hint: &'static str) -> Result<(), TrainError> {
         let mut own = self.hint.lock();
         *own = Some(hint);
-        match self.is_asked() {
-            true => Err(TrainError::Interrupted(hint)),
-            false => Ok(()),
-        }
+        if self.is_asked() { Err(TrainError::Interrupted(hint)) } else { Ok(()) }
     }
 
     /// From now on a signal waits until it is asked for.

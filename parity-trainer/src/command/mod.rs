@@ -20,16 +20,14 @@ use parity_trainer::files::write_aside;
 
 use crate::progress::Progress;
 
-/// Finds out before the training, and not after it, whether the results can be written: the entry,
-/// and the report `json`.
+/// Finds out before the training if the results can be written: the entry, and the report `json`.
 fn prepare_out(out: &Path, json: Option<&Path>) -> Result<(), TrainError> {
     fs::create_dir_all(out).map_err(TrainError::write(out))?;
     let Some(json) = json else { return Ok(()) };
     match json.parent() {
         Some(folder) if folder != Path::new("") && !folder.is_dir() => {
             let (json, folder) = (json.display(), folder.display());
-            let problem = format!("--json {json}: there is no folder {folder}");
-            Err(TrainError::settings(None, &problem))
+            Err(TrainError::settings(None, &format!("--json {json}: there is no folder {folder}")))
         }
         _ => Ok(()),
     }

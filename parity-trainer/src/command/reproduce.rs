@@ -1,5 +1,4 @@
-//! `parity-trainer reproduce`: the accuracy table, each row by commands that users can
-//! give by hand.
+//! `parity-trainer reproduce`: the accuracy table, each row by commands that users can give, too.
 //!
 //! Rows of a recipe become command lines of `train-deployed`, `train` and `eval`; a row that goes
 //! wrong takes no other along. A training that is finished is not run again unless its commands
@@ -125,8 +124,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
             }
             reproduction.write_results()?;
             if is_interrupted {
-                let hint = "the same command goes on where it was";
-                return Err(TrainError::Interrupted(hint));
+                return Err(TrainError::Interrupted("the same command goes on where it was"));
             }
         }
     }
@@ -163,8 +161,7 @@ impl Recipes {
                 return Err(wrong(format!("deployed model {}: {problem}", row.deployed)));
             }
             if row.seeds == 0 || !names.insert(&row.name) {
-                let problem = "a row has seeds, and a name of its own";
-                return Err(in_row(problem.to_owned()));
+                return Err(in_row("a row has seeds, and a name of its own".to_owned()));
             }
             let trainings = [recipes.deployed(row), Some(recipes.training(row, 1))];
             for command in trainings.into_iter().flatten().flat_map(|one| one.commands) {
@@ -205,8 +202,7 @@ impl Recipes {
     }
 }
 
-/// Parses a command, with its folders replaced; fails with the first line of the program's
-/// complaint.
+/// Parses a command, with its folders replaced; fails with the complaint's first line.
 fn parse(
     command: &str,
     place: impl Fn(&str) -> Option<PathBuf>,
@@ -221,11 +217,9 @@ fn parse(
     let arguments = command.split_whitespace().map(argument);
     let arguments = std::iter::once(OsString::from("parity-trainer")).chain(arguments);
     let matches = crate::Cli::command().try_get_matches_from(arguments);
-    let parsed = matches.and_then(|all| Ok((crate::Cli::from_arg_matches(&all)?, all)));
-    parsed.map_err(|error| {
-        let text = error.to_string();
-        text.lines().next().unwrap_or_default().to_owned()
-    })
+    matches
+        .and_then(|all| Ok((crate::Cli::from_arg_matches(&all)?, all)))
+        .map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())
 }
 
 struct Reproduction<'a> {

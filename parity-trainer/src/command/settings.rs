@@ -135,8 +135,7 @@ impl Common {
         range("checkpoint-every", self.checkpoint_every, 0.0, 1e9)
     }
 
-    /// The same without places, names and the pace of checkpoints, which do not decide how a
-    /// training goes.
+    /// The same without places, names and pace of checkpoints, which do not decide a training.
     pub(crate) fn bare(&self) -> Self {
         Self {
             data: PathBuf::new(),

@@ -113,9 +113,7 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches) -> Result<(), TrainError> {
     };
     let (trained, _) = training_loop.run(trainer)?;
     let seconds = begun.elapsed().as_secs_f64();
-    let Trained::Model(model) = &trained else {
-        return Ok(());
-    };
+    let Trained::Model(model) = &trained else { return Ok(()) };
     let accuracy = accuracy(model, &data.test)?;
 
     training.insert("accuracy_deployed".to_owned(), rounded(accuracy));

@@ -21,8 +21,7 @@ const NEWEST: f64 = 0.05;
 
 /// The folder of a run: the one that was named, or that of `name` in the repository.
 pub(super) fn run_folder(settings: &Common, name: &str) -> RunFolder {
-    let default = || settings.out.join(RUNS).join(name);
-    RunFolder(settings.run.clone().unwrap_or_else(default))
+    RunFolder(settings.run.clone().unwrap_or_else(|| settings.out.join(RUNS).join(name)))
 }
 
 /// Keeps other trainings away from the run's folder and from the entry `name` of `out`.
@@ -31,8 +30,7 @@ pub(super) fn lock_training(
     out: &Path,
     name: &str,
 ) -> Result<[File; 2], TrainError> {
-    let file = out.join(RUNS).join(format!("{name}.lock"));
-    let entry = lock(&file, &out.join(name), "name")?;
+    let entry = lock(&out.join(RUNS).join(format!("{name}.lock")), &out.join(name), "name")?;
     Ok([entry, folder.lock()?])
 }
 
@@ -69,8 +67,7 @@ impl TrainingLoop<'_> {
             let record = smoothed(last.as_ref(), &report, before, begun);
             let (agreement, rows) = (100.0 * record.agreement, record.rows_per_second);
             let (loss, rate) = (record.loss, self.labels.rate);
-            let figures = format!("loss {loss:.4}  {rate} {agreement:.1} %  {rows:.0} rows/s");
-            progress.figures(figures);
+            progress.figures(format!("loss {loss:.4}  {rate} {agreement:.1} %  {rows:.0} rows/s"));
             progress.at(report.step, report.steps);
             last = Some(record);
             for news in trainer.news() {
@@ -188,6 +185,5 @@ pub(super) fn environment(
         ("data-sha256", data_sha256.to_owned()),
         ("run-sha256", run_sha256.to_owned()),
     ];
-    let all = own.iter().chain(more);
-    all.map(|(key, value)| ((*key).to_owned(), value.as_str().into())).collect()
+    own.iter().chain(more).map(|(key, value)| ((*key).to_owned(), value.as_str().into())).collect()
 }

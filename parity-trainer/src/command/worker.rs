@@ -34,8 +34,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     let cluster = ClusterHandle::connect(&args.registry.registry)?;
     let mut last = None;
     while let Some(job) = cluster.next_job(last.as_ref(), &|| interrupt.is_asked())? {
-        let title = job.task.lines().next().unwrap_or_default();
-        let what = title.trim_start_matches("# ");
+        let what = job.task.lines().next().unwrap_or_default().trim_start_matches("# ");
         eprintln!("worker: takes part in {what}");
         let taken = take_part(&cluster, &job, threads, &interrupt);
         let mut is_apart = false;
@@ -69,8 +68,7 @@ fn take_part(
     threads: usize,
     interrupt: &Interrupt,
 ) -> Result<u64, TrainError> {
-    let task = SharedTask::parse(&job.task)?;
-    let (mut run, (train, validation)) = task.prepare(threads)?;
+    let (mut run, (train, validation)) = SharedTask::parse(&job.task)?.prepare(threads)?;
     // The process that leads the training validates.
     run.validate_every = u64::MAX;
     let place = Place::Join(cluster.clone(), job.clone());

@@ -24,10 +24,8 @@ pub(super) fn load(path: &Path, progress: Progress<'_>) -> Result<DataSet> {
     let compressed = file.read_exact(&mut start).is_ok() && start == GZIP_MAGIC;
     file.rewind().map_err(failed)?;
     let file = BufReader::with_capacity(1 << 18, file);
-    let contents: Box<dyn Read> = match compressed {
-        true => Box::new(MultiGzDecoder::new(file)),
-        false => Box::new(file),
-    };
+    let contents: Box<dyn Read> =
+        if compressed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
     let (images, classes) = read(path, contents)?;
     decode_all(path, &images, &classes, progress)
 }
@@ -50,9 +48,7 @@ fn read(path: &Path, contents: impl Read) -> Result<(Vec<Image>, Classes)> {
             Place::Wrong(problem) => return Err(misplaced(&shown, problem)),
             Place::Image(split, class) => (split, class),
         };
-        if !kind.is_file() {
-            return Err(misplaced(&shown, "is a link, not a file"));
-        }
+        ensure!(kind.is_file(), misplaced(&shown, "is a link, not a file"));
         held += length;
         if length > MAX_IMAGE_BYTES || held > MAX_BYTES {
             let problem = format!(
@@ -63,9 +59,7 @@ fn read(path: &Path, contents: impl Read) -> Result<(Vec<Image>, Classes)> {
         }
         let mut bytes = Vec::with_capacity(length as usize);
         entry.read_to_end(&mut bytes).map_err(torn)?;
-        if bytes.len() as u64 != length {
-            return Err(torn(io::ErrorKind::UnexpectedEof.into()));
-        }
+        ensure!(bytes.len() as u64 == length, torn(io::ErrorKind::UnexpectedEof.into()));
         classes.extend(class.map(|class| (split, class.to_owned())));
         let mut image = Image::new(shown, split, class);
         image.bytes = Some(bytes);
@@ -89,9 +83,7 @@ fn place(name: &str, is_folder: bool) -> Place<'_> {
     let is_named = |part: &&str| !part.is_empty() && *part != ".";
     let parts: Vec<&str> = name.split('/').filter(is_named).collect();
     let split = |(at, part): (usize, &&str)| Some((at, part.parse::<Split>().ok()?));
-    let Some((at, split)) = parts.iter().enumerate().find_map(split) else {
-        return Place::Other;
-    };
+    let Some((at, split)) = parts.iter().enumerate().find_map(split) else { return Place::Other };
     if parts.iter().any(|part| is_hidden(part)) {
         return Place::Other;
     }

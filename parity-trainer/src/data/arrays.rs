@@ -53,8 +53,7 @@ pub(super) fn load_safetensors(path: &Path) -> Result<DataSet> {
     tensors.sort_by(|(a, _), (b, _)| a.cmp(b));
     let names: Vec<String> = tensors.iter().map(|(name, _)| name.clone()).collect();
     load(path, &names, |name| {
-        let place = names.partition_point(|other| other.as_str() < name);
-        Ok(tensors[place].1.shallow_clone())
+        Ok(tensors[names.partition_point(|other| other.as_str() < name)].1.shallow_clone())
     })
 }
 
@@ -94,8 +93,7 @@ fn load(
         match places.collect::<Vec<_>>().as_slice() {
             &[place] => {
                 let (name, values) = (&names[place], read(&names[place])?);
-                let shape = values.size();
-                Ok(Array { path, name, shape, values })
+                Ok(Array { path, name, shape: values.size(), values })
             }
             &[first, second, ..] => {
                 let found = format!("{what}, and so is {:?}", names[first]);
@@ -113,8 +111,7 @@ fn load(
     let mut hash = Sha256::new();
     let mut split = |[x, samples_of, y, labels_of]: [&str; 4]| {
         let images = array(x, samples_of)?;
-        let labels = labelled.then(|| array(y, labels_of)).transpose()?;
-        samples(images, labels, &mut hash)
+        samples(images, labelled.then(|| array(y, labels_of)).transpose()?, &mut hash)
     };
     let train = split(["x_train", "training samples", "y_train", "training labels"])?;
     let test = split(["x_test", "test samples", "y_test", "test labels"])?;
@@ -163,15 +160,12 @@ impl Array<'_> {
 
     fn classes(&self) -> Result<Vec<u8>> {
         let wrong = |found: &str| {
-            let wanted = "labels are whole numbers from 0 to 255, one for each sample";
-            self.unfit(found, wanted)
+            self.unfit(found, "labels are whole numbers from 0 to 255, one for each sample")
         };
         if !matches!(self.shape.as_slice(), [_] | [_, 1]) {
             return Err(wrong(&format!("of shape {:?}", self.shape)));
         }
-        if self.values.is_floating_point() {
-            return Err(wrong("of floating-point numbers"));
-        }
+        ensure!(!self.values.is_floating_point(), wrong("of floating-point numbers"));
         let class = |value: i64| {
             let found = || wrong(&format!("labels, and one of them is {value}"));
             u8::try_from(value).map_err(|_| found())
@@ -218,8 +212,7 @@ impl Array<'_> {
             let found = format!("not finite: element {place} is {value}");
             return Err(self.unfit(&found, "samples are finite numbers: clean the data"));
         }
-        let shape = shape.into_iter().map(|axis| axis as usize);
-        Ok(Samples::new(shape.collect(), values, Vec::new()))
+        Ok(Samples::new(shape.into_iter().map(|axis| axis as usize).collect(), values, Vec::new()))
     }
 }
 

@@ -14,12 +14,10 @@ const SHIFT: usize = 2;
 /// A crop's padding is a side's length divided by this: 4 pixels of 32, as is usual for CIFAR (He
 /// et al. 2015, section 4.2).
 const CROP: usize = 8;
-/// The side of what is cut out is the image's divided by this: 16 of 32 pixels (DeVries and Taylor
-/// 2017).
+/// An image's side over that of what is cut out: 16 of 32 pixels (DeVries and Taylor 2017).
 const CUTOUT: usize = 2;
 
-/// Augmentation of training images: `none`, or some of `shift` (or `crop`), `flip` and `cutout`
-/// with `+` between.
+/// Augmentation of training images: `none`, or `shift` (or `crop`), `flip`, `cutout`, `+` between.
 ///
 /// Flipping and cutting out are for data where they keep the class: they spoil digits and letters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
@@ -35,8 +33,7 @@ impl Augment {
     pub const NONE: Self = Self { shift: false, crop: false, flip: false, cutout: false };
     pub const SHIFT: Self = Self { shift: true, ..Self::NONE };
 
-    /// Writes a random variant of `sample`, of `shape`, into `variant`; samples that are no images
-    /// stay as they are.
+    /// Writes a random variant of `sample`, of `shape`, into `variant`; the same if it is no image.
     pub(crate) fn apply(
         self,
         rng: &mut impl Rng,
@@ -83,8 +80,7 @@ impl Augment {
     }
 }
 
-/// Returns the pixels to cut out along an axis: their middle is anywhere, so that they may reach
-/// beyond an edge.
+/// Returns the pixels to cut out along an axis, anywhere: they may reach beyond an edge.
 fn hole(rng: &mut impl Rng, length: usize) -> std::ops::Range<usize> {
     let (side, middle) = (length / CUTOUT, rng.random_range(0..length.max(1)));
     middle.saturating_sub(side / 2)..(middle + side.div_ceil(2)).min(length)

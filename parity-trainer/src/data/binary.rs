@@ -24,8 +24,7 @@ pub(super) fn load_idx(folder: &Path) -> Result<DataSet> {
     let labelled = has_labels("train") || has_labels("t10k");
     let train = load_split(folder, "train", labelled, &mut hash)?;
     let test = load_split(folder, "t10k", labelled, &mut hash)?;
-    let names = class_names(&folder.join("classes.txt"));
-    Ok(DataSet::new(train, test, names, hash))
+    Ok(DataSet::new(train, test, class_names(&folder.join("classes.txt")), hash))
 }
 
 fn labels_of(split: &str) -> String {
@@ -45,9 +44,7 @@ fn load_split(folder: &Path, split: &str, labelled: bool, hash: &mut Sha256) -> 
         [count, height, width] => (count, vec![1, height, width]),
         _ => return Err(wrong_axes(&path, &images)),
     };
-    if images.bytes.is_empty() {
-        return Err(too_few(&path, 0, 1));
-    }
+    ensure!(!images.bytes.is_empty(), too_few(&path, 0, 1));
     let mut labels = Vec::new();
     if labelled {
         let (labels_path, file) = load(&[labels_of(split)])?;
@@ -79,10 +76,9 @@ fn load_file(folder: &Path, stems: &[String]) -> Result<(PathBuf, Idx)> {
 
 /// The first of the files that is there, compressed or not.
 fn find(folder: &Path, stems: &[String]) -> Option<PathBuf> {
-    let mut paths = stems.iter().flat_map(|stem| {
-        let names = [format!("{stem}.gz"), stem.clone()];
-        names.map(|name| folder.join(name))
-    });
+    let mut paths = stems
+        .iter()
+        .flat_map(|stem| [format!("{stem}.gz"), stem.clone()].map(|name| folder.join(name)));
     paths.find(|path| path.is_file())
 }
 
@@ -94,8 +90,7 @@ fn wrong_axes(path: &Path, file: &Idx) -> TrainError {
 
 fn class_names(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap_or_default();
-    let names = text.lines().map(str::trim).filter(|name| !name.is_empty());
-    names.map(str::to_owned).collect()
+    text.lines().map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 #[derive(Debug)]
@@ -153,8 +148,7 @@ pub(super) fn load_cifar(folder: &Path, layout: &Cifar) -> Result<DataSet> {
         Ok::<_, TrainError>(samples)
     };
     let (train, test) = (read(layout.train)?, read(&[layout.test])?);
-    let names = class_names(&folder.join(layout.names));
-    Ok(DataSet::new(train, test, names, hash))
+    Ok(DataSet::new(train, test, class_names(&folder.join(layout.names)), hash))
 }
 
 fn append_cifar(to: &mut Samples, path: &Path, layout: &Cifar, hash: &mut Sha256) -> Result<()> {

@@ -2,8 +2,7 @@
 //! and `test/*.png`, or all images in one folder. Classes are numbered, and images read, in the
 //! order of their names.
 //!
-//! Images are decoded on all cores, a batch at a time, so that what is held in memory besides the
-//! result stays small.
+//! Images are decoded on all cores, a batch at a time: little is held in memory besides the result.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -54,9 +53,7 @@ pub(super) fn load_folder(folder: &Path, progress: Progress<'_>) -> Result<DataS
         for (name, place) in children(&folder.join(split.to_string()))? {
             if place.is_dir() {
                 for (file, path) in children(&place)? {
-                    if !is_image(&file) {
-                        return Err(misplaced(&path, "is neither a png nor a jpeg file"));
-                    }
+                    ensure!(is_image(&file), misplaced(&path, "is neither a png nor a jpeg file"));
                     images.push(Image::new(path, split, Some(&name)));
                 }
                 classes.insert((split, name));
@@ -78,9 +75,7 @@ pub(super) fn load_flat(folder: &Path, progress: Progress<'_>) -> Result<DataSet
             images.push(Image::new(path, split, None));
         }
     }
-    if images.len() < FLAT_TEST {
-        return Err(too_few(folder, images.len(), FLAT_TEST));
-    }
+    ensure!(images.len() >= FLAT_TEST, too_few(folder, images.len(), FLAT_TEST));
     decode_all(folder, &images, &Classes::new(), progress)
 }
 
@@ -126,9 +121,7 @@ pub(super) fn decode_all(
     }
     let shape = decoded.shape.unwrap_or_default().to_vec();
     for (samples, split) in decoded.splits.iter_mut().zip([Split::Train, Split::Test]) {
-        if samples.values.is_empty() {
-            return Err(too_few(&source.join(split.to_string()), 0, 1));
-        }
+        ensure!(!samples.values.is_empty(), too_few(&source.join(split.to_string()), 0, 1));
         samples.shape.clone_from(&shape);
     }
     let [train, test] = decoded.splits;
@@ -152,8 +145,7 @@ fn class_names(source: &Path, images: &[Image], classes: &Classes) -> Result<Vec
         }
         if !filled.contains(&(Split::Train, class.clone())) {
             let problem = format!("the training images have no class {class:?}");
-            let fix = "; remove it or add training images";
-            return Err(TrainError::input(&folder, problem + fix));
+            return Err(TrainError::input(&folder, problem + "; remove it or add training images"));
         }
         names.insert(class.clone());
     }
@@ -209,8 +201,7 @@ impl Decoded {
 }
 
 fn in_colour(values: &[f32], pixels: usize) -> Vec<f32> {
-    let planes = values.chunks_exact(pixels.max(1));
-    planes.flat_map(|plane| plane.repeat(3)).collect()
+    values.chunks_exact(pixels.max(1)).flat_map(|plane| plane.repeat(3)).collect()
 }
 
 pub(super) fn is_image(name: &str) -> bool {
@@ -244,11 +235,9 @@ fn decode(image: &Image) -> Result<Pixels<'_>> {
     })?;
     let (width, height) = (decoded.width() as usize, decoded.height() as usize);
     if !decoded.color().has_color() {
-        let values = scaled(decoded.into_luma8().as_raw());
-        return Ok((bytes, [1, height, width], values));
+        return Ok((bytes, [1, height, width], scaled(decoded.into_luma8().as_raw())));
     }
     let pixels = scaled(decoded.into_rgb8().as_raw());
     let plane = |channel: usize| pixels.iter().skip(channel).step_by(3).copied();
-    let values = (0..3).flat_map(plane).collect();
-    Ok((bytes, [3, height, width], values))
+    Ok((bytes, [3, height, width], (0..3).flat_map(plane).collect()))
 }

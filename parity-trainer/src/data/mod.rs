@@ -90,14 +90,11 @@ impl DataSet {
     pub fn load_with(path: &Path, progress: Progress<'_>) -> Result<Self> {
         let mut data = read(path, progress)?;
         let (train, test) = (&data.train, &data.test);
-        if train.values.is_empty() || test.values.is_empty() {
-            return Err(too_few(path, 0, 1));
-        }
+        ensure!(!train.values.is_empty() && !test.values.is_empty(), too_few(path, 0, 1));
         if train.shape != test.shape {
             let (train, test) = (&train.shape, &test.shape);
             let problem = format!("training samples have shape {train:?}, test samples {test:?}");
-            let problem = problem + "; use files of one data set";
-            return Err(TrainError::input(path, problem));
+            return Err(TrainError::input(path, problem + "; use files of one data set"));
         }
         let largest = train.labels.iter().chain(&test.labels).max();
         let labels = largest.map_or(0, |&label| usize::from(label) + 1);
@@ -114,8 +111,7 @@ impl DataSet {
 
     /// A set whose classes are not counted yet.
     fn new(train: Samples, test: Samples, class_names: Vec<String>, hash: Sha256) -> Self {
-        let sha256 = format!("{:x}", hash.finalize());
-        Self { train, test, classes: 0, class_names, sha256 }
+        Self { train, test, classes: 0, class_names, sha256: format!("{:x}", hash.finalize()) }
     }
 
     pub fn is_labelled(&self) -> bool {
@@ -125,8 +121,7 @@ impl DataSet {
 
 /// Row `index` of rows of `length` values; empty if there is none.
 pub(crate) fn row(values: &[f32], index: usize, length: usize) -> &[f32] {
-    let range = index * length..(index + 1) * length;
-    values.get(range).unwrap_or_default()
+    values.get(index * length..(index + 1) * length).unwrap_or_default()
 }
 
 /// Reads a folder, whose format the names in it tell, or a file.
@@ -134,14 +129,11 @@ fn read(path: &Path, progress: Progress<'_>) -> Result<DataSet> {
     if path.is_file() {
         return read_file(path, progress);
     }
-    let Ok(entries) = fs::read_dir(path) else {
-        return Err(unrecognised(path));
-    };
+    let Ok(entries) = fs::read_dir(path) else { return Err(unrecognised(path)) };
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let mut names: Vec<String> = names.filter(|name| !name.starts_with('.')).collect();
     names.sort();
-    let is_idx = |name: &String| name.contains("-idx") && name.contains("-ubyte");
-    if names.iter().any(is_idx) {
+    if names.iter().any(|name| name.contains("-idx") && name.contains("-ubyte")) {
         return binary::load_idx(path);
     }
     if let Some((folder, layout)) = binary::find_cifar(path) {
@@ -151,16 +143,13 @@ fn read(path: &Path, progress: Progress<'_>) -> Result<DataSet> {
         return images::load_folder(path, progress);
     }
     let is_data = |name: &str| {
-        let mut ends = ARCHIVE_ENDS.iter().chain(&[".npz", ".safetensors"]);
-        ends.any(|end| name.ends_with(end))
+        ARCHIVE_ENDS.iter().chain(&[".npz", ".safetensors"]).any(|end| name.ends_with(end))
     };
-    let files: Vec<&String> = names.iter().filter(|name| is_data(name)).collect();
-    match files.as_slice() {
+    match names.iter().filter(|name| is_data(name)).collect::<Vec<&String>>().as_slice() {
         [file] => read_file(&path.join(file), progress),
         [first, second, ..] => {
             let problem = format!("has {first} and {second}: which is meant?");
-            let problem = problem + " give --data the path of one";
-            Err(TrainError::input(path, problem))
+            Err(TrainError::input(path, problem + " give --data the path of one"))
         }
         [] if names.iter().any(|name| images::is_image(name)) => images::load_flat(path, progress),
         [] => Err(unrecognised(path)),
@@ -191,11 +180,9 @@ fn read_whole(path: &Path, most: u64) -> Result<Vec<u8>> {
 
 /// Refuses a file of more than `most` bytes before it is read.
 fn check_length(path: &Path, most: u64) -> Result<()> {
-    let metadata = fs::metadata(path).map_err(|source| unreadable(path, &source))?;
-    let length = metadata.len();
+    let length = fs::metadata(path).map_err(|source| unreadable(path, &source))?.len();
     if length > most {
-        let problem = format!("has {length} bytes, at most {most} are read");
-        return Err(too_large(path, &problem));
+        return Err(too_large(path, &format!("has {length} bytes, at most {most} are read")));
     }
     Ok(())
 }
@@ -223,8 +210,7 @@ fn damaged(path: &Path, problem: &str) -> TrainError {
 }
 
 fn too_few(path: &Path, found: usize, wanted: usize) -> TrainError {
-    let problem = format!("has {found} samples, at least {wanted} are needed");
-    TrainError::input(path, problem)
+    TrainError::input(path, format!("has {found} samples, at least {wanted} are needed"))
 }
 
 fn too_large(path: &Path, problem: &str) -> TrainError {

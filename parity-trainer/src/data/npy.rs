@@ -1,5 +1,4 @@
-//! NumPy's array format: a header that is a Python dictionary of three fixed keys, then the
-//! elements.
+//! NumPy's array format: a header, a Python dictionary of three fixed keys, then the elements.
 //!
 //! Source: <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>. Of the header,
 //! this reads what NumPy writes. libtorch's own reader trusts the lengths of a damaged file.
@@ -14,24 +13,20 @@ const MAX_HEADER: usize = 1 << 16;
 /// Most unpacked bytes read of an array: a small zip file can unpack to any size.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// Reads an array of a type that libtorch has, least significant byte first; the error says what
-/// is wrong with it.
+/// Reads an array of a type that libtorch has, least significant byte first; errors say why not.
 pub(super) fn read(mut from: impl Read) -> Result<Tensor, String> {
     let (kind, shape) = parse(&header(&mut from)?)?;
     let mut lengths = shape.iter().map(|&length| length.unsigned_abs());
-    let width = kind.elt_size_in_bytes() as u64;
-    let wanted = lengths.try_fold(width, u64::checked_mul);
+    let wanted = lengths.try_fold(kind.elt_size_in_bytes() as u64, u64::checked_mul);
     let Some(wanted) = wanted.filter(|&bytes| bytes <= MAX_BYTES) else {
         return Err(format!("of more than {MAX_BYTES} bytes: save fewer rows"));
     };
     let mut bytes = Vec::new();
     // One byte more: at the end of the entry, its checksum is compared.
-    let mut elements = from.take(wanted + 1);
-    elements.read_to_end(&mut bytes).map_err(damaged)?;
+    from.take(wanted + 1).read_to_end(&mut bytes).map_err(damaged)?;
     let found = bytes.len() as u64;
     if found != wanted {
-        let problem = format!("shape {shape:?} makes {wanted} bytes, there are {found}");
-        return Err(damaged(problem));
+        return Err(damaged(format!("shape {shape:?} makes {wanted} bytes, there are {found}")));
     }
     Tensor::f_from_data_size(&bytes, &shape, kind).map_err(damaged)
 }
@@ -47,16 +42,12 @@ fn header(from: &mut impl Read) -> Result<String, String> {
         Ok::<_, String>(bytes)
     };
     let start = exactly(MAGIC.len() + 2)?;
-    if !start.starts_with(MAGIC) {
-        return Err("no NumPy array".to_owned());
-    }
+    ensure!(start.starts_with(MAGIC), "no NumPy array".to_owned());
     // The format's version, 1 or later.
     let digits = if start[MAGIC.len()] == 1 { 2 } else { 4 };
     let digits = exactly(digits)?.into_iter().rev();
     let length = digits.fold(0, |value, byte| value << 8 | usize::from(byte));
-    if length > MAX_HEADER {
-        return Err(damaged(format!("its header has {length} bytes")));
-    }
+    ensure!(length <= MAX_HEADER, damaged(format!("its header has {length} bytes")));
     Ok(String::from_utf8_lossy(&exactly(length)?).into_owned())
 }
 
@@ -68,8 +59,7 @@ fn parse(header: &str) -> Result<(Kind, Vec<i64>), String> {
     };
     let fields = || {
         let (shape, _) = value("shape")?.strip_prefix('(')?.split_once(')')?;
-        let lengths = shape.split(',').map(str::trim);
-        let lengths = lengths.filter(|length| !length.is_empty());
+        let lengths = shape.split(',').map(str::trim).filter(|length| !length.is_empty());
         let length = |length: &str| length.trim_end_matches('L').parse().ok().map(u32::into);
         let shape: Option<Vec<i64>> = lengths.map(length).collect();
         let is_fortran = value("fortran_order")?.starts_with("True");

@@ -41,8 +41,7 @@ pub fn cached_outputs(
     for chunk in samples.chunks(CHUNK * sample_len) {
         let answers = deployed.model.infer(chunk)?;
         // Now, and not after hours.
-        let before = outputs.len() / width.max(1);
-        check_finite(&deployed.file, &answers, width, before)?;
+        check_finite(&deployed.file, &answers, width, outputs.len() / width.max(1))?;
         outputs.extend(answers);
         progress(outputs.len() / width, count);
     }

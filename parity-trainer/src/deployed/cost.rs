@@ -23,8 +23,7 @@ impl QueryTimer {
     pub fn new(deployed: &Deployed, options: &OpenOptions, sample: &[f32]) -> Result<Self> {
         let shape = deployed.model.input_shape();
         let options = OpenOptions { threads: 1, ..options.clone() };
-        let is_onnx = deployed.file.extension().is_some_and(|end| end == "onnx");
-        let model = match is_onnx {
+        let model = match deployed.file.extension().is_some_and(|end| end == "onnx") {
             true => FileModel::open_onnx(&deployed.file, &options, shape)?.0,
             false => FileModel::open_script(&deployed.file, shape)?,
         };

@@ -37,8 +37,7 @@ pub fn open_code(
 ) -> Result<CodeEntry> {
     let entry = read_entry(path)?;
     let problem = "its model.toml has no [code]; --parity wants parity models";
-    let code = entry.code.clone();
-    let code = code.ok_or_else(|| TrainError::input(path, problem))?;
+    let code = entry.code.clone().ok_or_else(|| TrainError::input(path, problem))?;
     let networks = if entry.platform == Platform::LearnedCode {
         let input = entry.inputs.first();
         let (len, shape) = input.map(|input| (input.sample_len(), &input.shape)).unzip();
@@ -53,8 +52,7 @@ pub fn open_code(
         let file = entry.model_file(entry.latest())?;
         let spec = Code::try_from(&code.spec)?;
         let shape = spec.parity_input_shape(sample_shape);
-        let queries = samples.repeat(spec.stacked());
-        CodeNetworks::Parity(open(&file, options, &shape, &queries)?.model)
+        CodeNetworks::Parity(open(&file, options, &shape, &samples.repeat(spec.stacked()))?.model)
     };
     let scaling = entry.training.get("input_scaling").cloned();
     let scaling = scaling.and_then(|scaling| scaling.try_into().ok());

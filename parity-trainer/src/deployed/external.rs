@@ -12,8 +12,7 @@ use crate::{Result, TrainError};
 pub(super) fn hash_model(file: &Path, hash: &mut Sha256) -> Result<()> {
     hash_file(file, hash)?;
     if file.extension().is_some_and(|extension| extension == "onnx") {
-        let graph = fs::read(file).map_err(TrainError::read(file))?;
-        for name in external_data(&graph) {
+        for name in external_data(&fs::read(file).map_err(TrainError::read(file))?) {
             let beside = file.with_file_name(&name);
             if beside.is_file() {
                 hash_file(&beside, hash)?;

@@ -32,12 +32,10 @@ pub use model::{Differentiable, differentiable};
 pub use scaling::InputScaling;
 
 const BATCH: usize = 256;
-/// Samples of the trial run of a model that has just been opened: more than one, for models of
-/// a fixed batch.
+/// Samples of a trial run of a model just opened: more than one, for models of a fixed batch.
 const TRIAL: usize = 3;
 
-/// A model whose outputs are learned from. It takes whole samples of one shape and gives one row of
-/// outputs for each.
+/// A model whose outputs are learned from: one row for each whole sample, all of one shape.
 pub trait DeployedModel: std::fmt::Debug {
     fn input_shape(&self) -> &[usize];
 
@@ -108,8 +106,7 @@ impl Deployed {
     }
 }
 
-/// Opens the model at `path` for samples of `sample_shape`: `FILE.onnx`, `FILE.pt` (TorchScript),
-/// or `REPOSITORY/NAME`.
+/// Opens a model for samples of `sample_shape`: `FILE.onnx`, `FILE.pt`, or `REPOSITORY/NAME`.
 ///
 /// `samples` are a few whole samples, or all; the first ones are answered on trial.
 pub fn open(
@@ -120,8 +117,7 @@ pub fn open(
 ) -> Result<Deployed> {
     let entry = path.is_dir().then(|| read_entry(path)).transpose()?;
     if entry.as_ref().is_some_and(|entry| entry.code.is_some()) {
-        let problem = "is a parity model; --model wants the deployed one";
-        return Err(TrainError::input(path, problem));
+        return Err(TrainError::input(path, "is a parity model; --model wants the deployed one"));
     }
     if let Some((entry, free)) = entry.as_ref().and_then(|e| Some((e, e.free_tensor()?))) {
         let problem =
@@ -133,9 +129,7 @@ pub fn open(
         Some(entry) => entry.model_file(entry.latest())?,
         None => path.to_path_buf(),
     };
-    if !file.is_file() {
-        return Err(missing(&file));
-    }
+    ensure!(file.is_file(), missing(&file));
     let mut runtime = "libtorch".to_owned();
     let (model, [chosen_input, chosen_output]) = match file.extension().and_then(|e| e.to_str()) {
         Some("onnx") => {
@@ -174,8 +168,7 @@ pub fn open(
     })
 }
 
-/// Runs a few samples, which shows what a graph does not say: a batch that is fixed inside, outputs
-/// that are no numbers.
+/// Runs a few samples, which shows what a graph does not say: a fixed batch, outputs not finite.
 fn try_out(file: &Path, model: &FileModel, samples: &[f32]) -> Result<()> {
     let sample_len: usize = model.input_shape().iter().product();
     let count = (samples.len() / sample_len.max(1)).min(TRIAL);
@@ -187,13 +180,10 @@ fn try_out(file: &Path, model: &FileModel, samples: &[f32]) -> Result<()> {
     check_finite(file, &outputs, model.outputs(), 0)
 }
 
-/// Refuses outputs that nothing can be learned from; `before` samples came before those of
-/// `outputs`.
+/// Refuses outputs that nothing can be learned from; `before` samples came before them.
 fn check_finite(file: &Path, outputs: &[f32], width: usize, before: usize) -> Result<()> {
     let mut numbered = outputs.iter().enumerate();
-    let Some((at, value)) = numbered.find(|(_, output)| !output.is_finite()) else {
-        return Ok(());
-    };
+    let Some((at, value)) = numbered.find(|(_, output)| !output.is_finite()) else { return Ok(()) };
     let sample = before + at / width.max(1);
     let fix = "check --input-scale and --input-mean, or the model's export";
     Err(TrainError::input(file, format!("answers sample {sample} with {value}; {fix}")))

@@ -1,5 +1,4 @@
-//! Models in files: ONNX, run by ONNX Runtime as `parapet-instance` runs them, and TorchScript, run
-//! by libtorch.
+//! Models in files: ONNX, run by ONNX Runtime as in `parapet-instance`; TorchScript, by libtorch.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -14,8 +13,7 @@ use super::{BATCH, Deployed, DeployedModel, OpenOptions, entry, fixed_batch, wro
 use crate::network::{Network, NetworkSpec, batch};
 use crate::{Result, TrainError, first_line};
 
-/// Limit of the difference between the outputs of the network and of the ONNX file made of it, as a
-/// share of their size.
+/// Limit of the difference between a network's outputs and its ONNX file's, a share of their size.
 const TOLERANCE: f32 = 1e-3;
 
 #[derive(Debug)]
@@ -85,11 +83,9 @@ impl FileModel {
     }
 
     pub(super) fn open_script(file: &Path, sample_shape: &[usize]) -> Result<Self> {
-        let module = CModule::load(file);
-        let mut module = module.map_err(|error| unusable(file, "libtorch", &error))?;
+        let mut module = CModule::load(file).map_err(|error| unusable(file, "libtorch", &error))?;
         module.set_eval();
-        let engine = Engine::TorchScript(Mutex::new(module));
-        Self::open(file, engine, sample_shape.to_vec())
+        Self::open(file, Engine::TorchScript(Mutex::new(module)), sample_shape.to_vec())
     }
 
     /// Asks the model about one sample, whose answer tells the shape of outputs.
@@ -153,8 +149,7 @@ impl FileModel {
     fn failed(&self, error: &impl std::fmt::Display) -> TrainError {
         let text = error.to_string();
         // Of a module, after the trace of where in the script it was.
-        let mut lines = text.lines();
-        let cause = lines.find(|line| line.starts_with("RuntimeError: "));
+        let cause = text.lines().find(|line| line.starts_with("RuntimeError: "));
         let reason = cause.map_or_else(|| first_line(error), |cause| cause.trim().to_owned());
         let shape = &self.input_shape;
         let problem = format!("the model failed on samples of shape {shape:?}: {reason}");
@@ -170,8 +165,7 @@ impl Differentiable for FileModel {
         // The module lies where its file has it: in the processor's memory.
         let output = module.lock().forward_ts(&[input.to_device(Device::Cpu)]);
         let output = output.and_then(|output| {
-            let output = output.f_to_kind(Kind::Float)?;
-            output.f_reshape([-1, self.outputs() as i64])
+            output.f_to_kind(Kind::Float)?.f_reshape([-1, self.outputs() as i64])
         });
         output.map_err(|error| self.failed(&error))
     }
@@ -192,9 +186,7 @@ impl DeployedModel for FileModel {
         for chunk in samples.chunks(BATCH * sample_len) {
             let count = chunk.len() / sample_len;
             let (shape, values) = self.run(chunk, count)?;
-            if values.len() != count * self.outputs() {
-                return Err(self.unexpected(&shape, count));
-            }
+            ensure!(values.len() == count * self.outputs(), self.unexpected(&shape, count));
             outputs.extend(values);
         }
         Ok(outputs)
@@ -290,8 +282,7 @@ fn choose(
     }
 }
 
-/// The shape as which samples of shape `data` can be given to a model that wants `model` (-1 for a
-/// free axis), if they can.
+/// The shape of samples of shape `data` for a model that wants `model` (-1 for a free axis).
 ///
 /// Axes of length 1 move no value in memory, and neither does a flat view, so `[28, 28]`, `[1, 28,
 /// 28]`, `[28, 28, 1]` and `[784]` are the same samples.

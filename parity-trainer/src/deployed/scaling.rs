@@ -60,8 +60,7 @@ impl InputScaling {
         let sample_len: usize = sample_shape.iter().product();
         let plane = (sample_len / channels(sample_shape)).max(1);
         for (channel, values) in samples.chunks_mut(plane).enumerate() {
-            let place = channel % self.mean.len().max(1);
-            let mean = self.mean.get(place).copied().unwrap_or_default();
+            let mean = self.mean.get(channel % self.mean.len().max(1)).copied().unwrap_or_default();
             for value in values {
                 *value = new(*value, mean);
             }

@@ -28,8 +28,7 @@ pub use tally::{ByLosses, Figures};
 use tally::{Reconstruction, Tally};
 
 const CHUNK: usize = 128;
-/// Values of the deployed model's outputs that are kept rather than computed again
-/// for each grouping.
+/// Values of the deployed model's outputs kept rather than computed again for each grouping.
 const KEPT_VALUES: usize = 1 << 24;
 
 #[derive(Debug, Clone, Copy)]
@@ -61,8 +60,7 @@ pub struct EvaluationPlan {
     pub seed: u64,
 }
 
-/// Everything about a code on a test set; accuracies are parts of 1, and absent for
-/// samples without labels.
+/// Everything about a code on a test set; accuracies are parts of 1, absent without labels.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CodeEvaluation {
     pub samples: usize,
@@ -84,8 +82,7 @@ pub fn accuracy(model: &dyn DeployedModel, samples: &Samples) -> Result<f64> {
 }
 
 fn share_right(classes: &[usize], labels: &[u8]) -> f64 {
-    let pairs = classes.iter().zip(labels);
-    let right = pairs.filter(|(class, label)| **class == usize::from(**label));
+    let right = classes.iter().zip(labels).filter(|(class, label)| **class == usize::from(**label));
     right.count() as f64 / classes.len().max(1) as f64
 }
 
@@ -93,8 +90,7 @@ fn classes(model: &dyn DeployedModel, samples: &Samples) -> Result<Vec<usize>> {
     let outputs = model.outputs().max(1);
     let mut classes = Vec::with_capacity(samples.len());
     for chunk in samples.values.chunks(CHUNK * samples.sample_len().max(1)) {
-        let answers = model.infer(chunk)?;
-        classes.extend(answers.chunks_exact(outputs).map(top_class));
+        classes.extend(model.infer(chunk)?.chunks_exact(outputs).map(top_class));
     }
     Ok(classes)
 }
@@ -125,9 +121,7 @@ pub fn evaluate(
     }
     let count = samples.len();
     let groups = count / k;
-    if groups == 0 {
-        return Err(TrainError::TooFewSamples { found: count, k });
-    }
+    ensure!(groups != 0, TrainError::TooFewSamples { found: count, k });
     let has_classes = models.agreement.kind() == OutputKind::Classes;
     let is_labelled = has_classes && samples.labels.len() == count;
     let labels = is_labelled.then_some(samples.labels.as_slice());
@@ -145,8 +139,7 @@ pub fn evaluate(
         patterns: patterns(encoder.code(), models.parity.len()),
         rows: r,
     };
-    let most = judge.patterns.iter().map(|pattern| pattern.missing.len());
-    let most = most.max().unwrap_or_default();
+    let most = judge.patterns.iter().map(|pattern| pattern.missing.len()).max().unwrap_or_default();
     let classes = if has_classes { outputs } else { 0 };
     let mut tally = Tally::new(k, most, classes, labels.is_some());
     let mut rng = stream(plan.seed, 0);
@@ -163,12 +156,10 @@ pub fn evaluate(
             for (place, members) in chunk.chunks_exact(k).enumerate() {
                 judge.group(place, members, &exact, &answers, &mut tally)?;
             }
-            let done = grouping * groups + ((at + 1) * CHUNK).min(groups);
-            progress(done, groups * groupings);
+            progress(grouping * groups + ((at + 1) * CHUNK).min(groups), groups * groupings);
         }
     }
-    // Groups of several groupings share samples: they are not independent, so no interval would be
-    // honest.
+    // Several groupings share samples and are not independent: no interval would be honest.
     let resamples = if groupings == 1 { plan.resamples } else { 0 };
     Ok(tally.finish((count, groups), accuracy_deployed, resamples, plan.seed))
 }
@@ -196,8 +187,7 @@ fn parity_answers(
 }
 
 fn gather<'a>(values: &[f32], length: usize, rows: impl Iterator<Item = &'a usize>) -> Vec<f32> {
-    let rows = rows.flat_map(|&at| row(values, at, length));
-    rows.copied().collect()
+    rows.flat_map(|&at| row(values, at, length)).copied().collect()
 }
 
 /// Queries that are missing, and the parity models that make up for them.
@@ -215,8 +205,7 @@ fn patterns(code: &Code, models: usize) -> Vec<Pattern> {
         let Some(enough) = enough else { break };
         for missing in subsets(code.k(), losses) {
             for models in subsets(models, enough) {
-                let missing = missing.clone();
-                patterns.push(Pattern { missing, models });
+                patterns.push(Pattern { missing: missing.clone(), models });
             }
         }
     }
@@ -283,15 +272,13 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// Returns the confidence that a client gets: by the tables of the models that answered, if
-    /// all have one.
+    /// Returns a client's confidence: by the tables of the models that answered, if all have one.
     fn confidence(&self, models: &[usize], made: &[f32]) -> f32 {
         let measured = |table| self.agreement.confidence(table, made).unwrap_or_default();
         if !self.is_calibrated {
             return measured(None);
         }
-        let tables = models.iter().map(|&model| self.parity[model].calibration);
-        tables.map(measured).fold(1.0, f32::min)
+        models.iter().map(|&model| self.parity[model].calibration).map(measured).fold(1.0, f32::min)
     }
 }
 

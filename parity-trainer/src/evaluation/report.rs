@@ -46,8 +46,7 @@ fn parts(part: &str, all: &BTreeMap<usize, Figures>, names: &[String]) -> String
     let mut text =
         format!("\n| {part} | A_a | A_d | agreement | reconstructions |\n|---|---|---|---|---|\n");
     for (&number, figures) in all {
-        let name = names.get(number).cloned();
-        let name = name.unwrap_or_else(|| number.to_string());
+        let name = names.get(number).cloned().unwrap_or_else(|| number.to_string());
         let known = |part: Option<f64>| part.map_or(String::new(), |part| percent(part, 1));
         let cells = [
             name,
@@ -65,16 +64,14 @@ fn parts(part: &str, all: &BTreeMap<usize, Figures>, names: &[String]) -> String
 pub fn reliability_plot(calibration: &Calibration) -> Result<String> {
     let bins = calibration.bins.iter();
     let series = |label, points| Series { label, points };
-    let measured = bins.map(|bin| (bin.confidence, bin.right)).collect();
     let panel = Panel {
         x: "confidence of the reconstruction",
         y: "part that is right",
         y_range: Some((0.0, 1.0)),
         series: vec![
-            series("reconstructions", measured),
+            series("reconstructions", bins.map(|bin| (bin.confidence, bin.right)).collect()),
             series("calibrated", vec![(0.0, 0.0), (1.0, 1.0)]),
         ],
     };
-    let title = format!("Reliability (ECE {:.3})", calibration.expected_error);
-    draw(&title, &[panel])
+    draw(&format!("Reliability (ECE {:.3})", calibration.expected_error), &[panel])
 }

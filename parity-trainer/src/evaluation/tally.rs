@@ -72,8 +72,7 @@ impl Tally {
         self.groups.add(one.missing - 1, counts);
         self.losses[one.missing - 1].add(counts);
         if one.missing == 1 {
-            let class = one.label.unwrap_or(one.deployed);
-            if let Some(own) = self.classes.get_mut(class) {
+            if let Some(own) = self.classes.get_mut(one.label.unwrap_or(one.deployed)) {
                 own.add(counts);
             }
             self.slots[one.slot].add(counts);

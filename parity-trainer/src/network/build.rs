@@ -52,8 +52,7 @@ fn image_shape(spec: &NetworkSpec, family: Family, shape: &[usize]) -> Result<[u
         _ => {
             let length: usize = shape.iter().product();
             let fix = format!("use an MLP such as `mlp:{length},200,100`");
-            let wanted = format!("[channels, height, width]{limit}");
-            Err(unfit(spec, &wanted, shape, &fix))
+            Err(unfit(spec, &format!("[channels, height, width]{limit}"), shape, &fix))
         }
     }
 }
@@ -221,8 +220,7 @@ impl<'a> LayerMaker<'a> {
     fn linear(&mut self, inputs: usize, outputs: usize) {
         let path = self.path("linear");
         let weights = self.weights(&path, &[outputs, inputs]);
-        let bias = constant(&path, "bias", outputs, 0.0, true);
-        self.push(Layer::Linear(weights, bias));
+        self.push(Layer::Linear(weights, constant(&path, "bias", outputs, 0.0, true)));
     }
 
     fn push(&mut self, layer: Layer) {
@@ -251,6 +249,5 @@ impl<'a> LayerMaker<'a> {
 }
 
 fn constant(path: &nn::Path<'_>, name: &str, length: usize, value: f32, trainable: bool) -> Tensor {
-    let values = Tensor::from_slice(&vec![value; length]);
-    path.add(name, values.to_device(path.device()), trainable)
+    path.add(name, Tensor::from_slice(&vec![value; length]).to_device(path.device()), trainable)
 }

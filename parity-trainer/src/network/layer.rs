@@ -45,8 +45,7 @@ pub(super) fn run(layers: &[Layer], input: &Tensor, train: bool) -> Tensor {
 pub(super) fn fold(weights: &Tensor, bias: &Tensor, moments: [&Tensor; 2]) -> (Tensor, Tensor) {
     no_grad(|| {
         let [mean, deviation] = moments.map(|values| values.reshape([1, -1, 1]));
-        let channels = mean.numel() as i64;
-        let folded = weights.reshape([weights.size()[0], channels, -1]) / deviation;
+        let folded = weights.reshape([weights.size()[0], mean.numel() as i64, -1]) / deviation;
         let shift = (&folded * mean).sum_dim_intlist([1i64, 2].as_slice(), false, Kind::Float);
         (folded.reshape(weights.size()), bias - shift)
     })
@@ -99,10 +98,9 @@ pub(super) fn export(mut graph: GraphBuilder, layers: &[Layer]) -> Result<GraphB
         graph = match layer {
             Layer::Conv(weights, bias, [stride, padding, dilation]) => {
                 let size = weights.size();
-                let zeros = || Ok(vec![0.0; size[0] as usize]);
                 graph.conv(parapet_onnx::Conv {
                     weights: &values(weights)?,
-                    bias: &bias.as_ref().map_or_else(zeros, values)?,
+                    bias: &bias.as_ref().map_or_else(|| Ok(vec![0.0; size[0] as usize]), values)?,
                     kernel: size[3] as usize,
                     stride: *stride,
                     padding: *padding,

@@ -1,5 +1,4 @@
-//! Networks: a list of layers that is run by libtorch and written as ONNX, so that the two cannot
-//! drift apart.
+//! Networks: a list of layers, run by libtorch and written as ONNX: the two cannot drift apart.
 
 mod build;
 mod layer;
@@ -36,8 +35,7 @@ pub struct Network {
     pub(crate) input_shape: Vec<usize>,
     pub(crate) outputs: usize,
     variables: nn::VarStore,
-    /// The normalisation as variables that are not trained, so that it is saved and loaded with the
-    /// weights.
+    /// The normalisation as variables that are not trained: saved and loaded with the weights.
     mean: Tensor,
     deviation: Tensor,
     is_normalised: bool,
@@ -75,8 +73,7 @@ impl Network {
         outputs: usize,
         path: &Path,
     ) -> Result<Self> {
-        let mut any = ChaCha8Rng::seed_from_u64(0);
-        let mut network = Self::new(spec, input_shape, outputs, &mut any)?;
+        let mut network = Self::new(spec, input_shape, outputs, &mut ChaCha8Rng::seed_from_u64(0))?;
         let missing = network.variables.load_partial(path);
         let missing = missing.map_err(|source| network.no_weights(path, &source.to_string()))?;
         if let Some(variable) = missing.into_iter().min() {
@@ -92,16 +89,12 @@ impl Network {
         TrainError::input(path, problem + "; train the model again")
     }
 
-    pub fn save(&self, path: &Path) -> Result<()> {
-        let saved = self.variables.save(path);
-        saved.map_err(|source| unwritten(path, &source))
-    }
-
-    /// Writes several networks' weights as one safetensors file, the variables' names after each
-    /// network's own word.
+    /// Writes networks' weights as one safetensors file, names after each network's own word.
     pub fn save_all(networks: &[(&str, &Self)], path: &Path) -> Result<()> {
-        let saved = Tensor::write_safetensors(&Self::all_variables(networks), path);
-        saved.map_err(|source| unwritten(path, &source))
+        Tensor::write_safetensors(&Self::all_variables(networks), path).map_err(|source| {
+            let path = path.display();
+            TrainError::Failed(format!("{path}: cannot write the weights: {source}"))
+        })
     }
 
     /// All networks' variables by name, each after its network's own word.
@@ -203,8 +196,7 @@ impl Network {
         }
     }
 
-    /// All weights by name, those that are not trained (the normalisation, batch norms'
-    /// moments) among them.
+    /// All weights by name, also untrained ones (the normalisation, batch norms' moments).
     pub fn variables(&self) -> &nn::VarStore {
         &self.variables
     }
@@ -223,10 +215,7 @@ impl Network {
     /// The input as the first layer takes it, where the weights are.
     fn normalised(&self, input: &Tensor) -> Tensor {
         let input = input.to_device(self.variables.device());
-        match self.is_normalised {
-            true => (input - &self.mean) / &self.deviation,
-            false => input,
-        }
+        if self.is_normalised { (input - &self.mean) / &self.deviation } else { input }
     }
 
     /// Raw outputs of whole samples, row-major in and out.
@@ -236,16 +225,10 @@ impl Network {
         let chunks = samples.chunks(INFERENCE_BATCH * sample_len);
         for (chunk, out) in chunks.zip(outputs.chunks_mut(INFERENCE_BATCH * self.outputs)) {
             let output = no_grad(|| self.forward(&batch(chunk, &self.input_shape)));
-            let count = out.len();
-            output.contiguous().view([-1]).copy_data(out, count);
+            output.contiguous().view([-1]).copy_data(out, out.len());
         }
         outputs
     }
-}
-
-fn unwritten(path: &Path, source: &tch::TchError) -> TrainError {
-    let path = path.display();
-    TrainError::Failed(format!("{path}: cannot write the weights: {source}"))
 }
 
 pub(crate) fn values(tensor: &Tensor) -> Result<Vec<f32>> {

@@ -6,8 +6,7 @@
 /// differs from its mean would otherwise drown the others when it does.
 const FLOOR: f64 = 0.1;
 
-/// Scaling of samples: `(x - mean) / deviation` for each channel of an image, or each feature
-/// of a vector.
+/// Scaling of samples: `(x - mean) / deviation` for each channel of an image, or each feature.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Normalisation {
     pub mean: Vec<f32>,
@@ -15,8 +14,7 @@ pub struct Normalisation {
 }
 
 impl Normalisation {
-    /// Mean and deviation of whole samples of `shape`, row-major: of a parity model, parity
-    /// queries.
+    /// Mean and deviation of whole samples of `shape`, row-major; a parity model's are queries.
     pub(super) fn of(samples: &[f32], shape: &[usize]) -> Self {
         let channels = shape.first().copied().unwrap_or_default();
         let plane = shape.iter().skip(1).product::<usize>().max(1);

@@ -30,8 +30,7 @@ pub enum Family {
     /// x 2 max pooling, a hidden layer of 8 times `width`, and the output layer. With the side of
     /// both kernels.
     LeNet(usize),
-    /// Residual, with batch norm (He et al. 2015): the blocks of each stage; each further stage has
-    /// twice as many channels.
+    /// Residual, with batch norm (He et al. 2015): blocks of each stage, channels twice the last's.
     ResNet(&'static [usize]),
     /// VGG-11 with batch norm (Simonyan and Zisserman 2015, table 1, A): its poolings stop where
     /// the image has no more pixels, and one layer after global pooling stands for the three of its
@@ -85,8 +84,7 @@ impl NetworkSpec {
         match name.split_once(':').unwrap_or((name, "")) {
             ("mlp", "") => Err("an MLP needs its widths"),
             ("mlp", text) => {
-                let widths = text.split(',').map(width).collect::<Result<_, _>>()?;
-                Ok(Self::Mlp { widths })
+                Ok(Self::Mlp { widths: text.split(',').map(width).collect::<Result<_, _>>()? })
             }
             (family, text) => Self::parse_convolutional(family, text),
         }
@@ -116,8 +114,7 @@ impl fmt::Display for NetworkSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Convolutional { family, width } => {
-                let known = FAMILIES.iter().find(|(_, known, _)| known == family);
-                match (known, family) {
+                match (FAMILIES.iter().find(|(_, known, _)| known == family), family) {
                     (Some((name, _, usual)), _) if width == usual => f.write_str(name),
                     (Some((name, ..)), _) => write!(f, "{name}:{width}"),
                     (None, Family::LeNet(kernel)) => write!(f, "lenet:{width}x{kernel}"),

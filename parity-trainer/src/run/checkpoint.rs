@@ -1,6 +1,5 @@
 //! A trainer's state as a file: a SHA-256, which tells a file that a crash has left half-written,
-//! and then the state in postcard's format. Floats keep their bits: a resumed run goes on bit for
-//! bit.
+//! and then the state in postcard's format. Floats keep their bits, in a resumed run, too.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};

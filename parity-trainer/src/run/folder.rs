@@ -96,8 +96,7 @@ impl RunFolder {
     pub fn find(&self, run: &str) -> Result<Found> {
         let mut found = Found::default();
         for (_, path) in self.checkpoints()?.into_iter().rev() {
-            let contents = fs::read(&path).map_err(TrainError::read(&path))?;
-            match Checkpoint::decode(&contents) {
+            match Checkpoint::decode(&fs::read(&path).map_err(TrainError::read(&path))?) {
                 Ok(checkpoint) if checkpoint.run == run => {
                     found.checkpoint = Some(checkpoint);
                     return Ok(found);
@@ -122,8 +121,7 @@ impl RunFolder {
         }
         // Checkpoints that are not whole are none of the last two: no whole one goes for them.
         for (path, _) in &found.skipped {
-            let aside = path.with_extension("torn");
-            fs::rename(path, aside).map_err(unwritten(path))?;
+            fs::rename(path, path.with_extension("torn")).map_err(unwritten(path))?;
         }
         // A resumed run logs again what came after its checkpoint.
         let step = found.checkpoint.as_ref().map_or(0, |last| last.state.backend.clock);
@@ -134,12 +132,10 @@ impl RunFolder {
         Ok(found)
     }
 
-    /// Writes a checkpoint, then removes those before the last two. If it cannot be written, no
-    /// older one is touched.
+    /// Writes a checkpoint, then removes those before the last two; none if it cannot be written.
     pub fn save(&self, checkpoint: &Checkpoint) -> Result<PathBuf> {
         let path = self.0.join(file_name(checkpoint.state.backend.clock));
-        let contents = checkpoint.encode();
-        let contents = contents.map_err(|problem| TrainError::input(&path, problem))?;
+        let contents = checkpoint.encode().map_err(|problem| TrainError::input(&path, problem))?;
         write_aside(&path, &[&contents]).map_err(unwritten(&path))?;
         let all = self.checkpoints()?;
         let old = all.len().saturating_sub(KEPT);
@@ -186,17 +182,14 @@ impl RunFolder {
     pub fn log(&self, record: &LogRecord) -> Result<()> {
         let path = self.0.join(LOG);
         let line = line(record)?;
-        let mut options = fs::OpenOptions::new();
-        let file = options.create(true).append(true).open(&path);
-        let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
-        written.map_err(unwritten(&path))
+        let file = fs::OpenOptions::new().create(true).append(true).open(&path);
+        file.and_then(|mut file| file.write_all(line.as_bytes())).map_err(unwritten(&path))
     }
 
     /// Returns the log's records; a torn last line is not one.
     pub fn records(&self) -> Result<Vec<LogRecord>> {
         let text = self.read(LOG)?.unwrap_or_default();
-        let records = text.lines().filter_map(|line| serde_json::from_str(line).ok());
-        Ok(records.collect())
+        Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
     }
 
     pub fn draw(&self, labels: &CurveLabels<'_>) -> Result<()> {
@@ -231,9 +224,7 @@ fn file_name(step: u64) -> String {
 }
 
 fn step(path: &Path) -> Option<u64> {
-    let name = path.file_name()?.to_str()?;
-    let step = name.strip_prefix(PREFIX)?.strip_suffix(END)?;
-    step.parse().ok()
+    path.file_name()?.to_str()?.strip_prefix(PREFIX)?.strip_suffix(END)?.parse().ok()
 }
 
 #[cfg(test)]

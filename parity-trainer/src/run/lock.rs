@@ -36,8 +36,7 @@ pub fn lock(path: &Path, place: &Path, flag: &str) -> Result<File> {
         }
     }
     // A full disk is told of by what needs it.
-    let written = file.set_len(0);
-    let _ = written.and_then(|()| write!(file, "{}", std::process::id()));
+    let _ = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
     Ok(file)
 }
 

@@ -14,8 +14,7 @@ pub struct LogRecord {
     pub loss: f64,
     pub learning_rate: f64,
     pub gradient_norm: f64,
-    /// Agreement with the deployed model, after decoding, part of 1; of a deployed model, with the
-    /// labels.
+    /// Agreement with the deployed model, decoded (of a deployed model: with labels), part of 1.
     pub agreement: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation_agreement: Option<f64>,
@@ -36,8 +35,7 @@ pub struct CurveLabels<'a> {
 pub(super) fn learning_curve(labels: &CurveLabels<'_>, records: &[LogRecord]) -> Result<String> {
     let line = |label, value: &dyn Fn(&LogRecord) -> Option<f64>| {
         let point = |record: &LogRecord| Some((record.step as f64, value(record)?));
-        let points = records.iter().filter_map(point).collect();
-        Series { label, points }
+        Series { label, points: records.iter().filter_map(point).collect() }
     };
     let log = |value: f64| (value > 0.0).then(|| value.log10());
     let percent = |part: f64| 100.0 * part;
@@ -52,6 +50,5 @@ pub(super) fn learning_curve(labels: &CurveLabels<'_>, records: &[LogRecord]) ->
     let (loss_label, rate_label) =
         (format!("log10 of the {}", labels.loss), format!("{}, %", labels.rate));
     let panel = |y, series| Panel { x: "step", y, y_range: None, series };
-    let panels = [panel(loss_label.as_str(), loss), panel(&rate_label, agreement)];
-    draw(labels.title, &panels)
+    draw(labels.title, &[panel(loss_label.as_str(), loss), panel(&rate_label, agreement)])
 }

@@ -47,13 +47,10 @@ fn draw_on<B: DrawingBackend>(root: &Area<B>, title: &str, panels: &[Panel<'_>])
 
 fn draw_panel<B: DrawingBackend>(panel: &Panel<'_>, area: &Area<B>) -> Drawn<B> {
     let is_finite = |(x, y): &(f64, f64)| x.is_finite() && y.is_finite();
-    let points = || {
-        let all = panel.series.iter().flat_map(|series| &series.points);
-        all.copied().filter(is_finite)
-    };
+    let points =
+        || panel.series.iter().flat_map(|series| &series.points).copied().filter(is_finite);
     let (left, right) = span(points().map(|point| point.0));
-    let y_range = panel.y_range;
-    let (bottom, top) = y_range.unwrap_or_else(|| span(points().map(|point| point.1)));
+    let (bottom, top) = panel.y_range.unwrap_or_else(|| span(points().map(|point| point.1)));
     let mut chart = ChartBuilder::on(area)
         .margin(12)
         .x_label_area_size(38)

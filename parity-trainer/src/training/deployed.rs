@@ -82,12 +82,10 @@ impl Task for LabelledModel {
         let labels = Tensor::from_slice(&self.labels).to_device(outputs.device());
         let (reduction, smoothing) = (Reduction::Mean, self.label_smoothing);
         let loss = outputs.cross_entropy_loss::<Tensor>(&labels, None, reduction, -100, smoothing);
-        let right = outputs.argmax(-1, false).eq_tensor(&labels);
-        let right = right.sum(Kind::Int64);
+        let right = outputs.argmax(-1, false).eq_tensor(&labels).sum(Kind::Int64);
         let told = loss.double_value(&[]);
         let agreeing = usize::try_from(right.int64_value(&[])).unwrap_or(0);
-        let queries = self.labels.len();
-        Ok(Attempt { loss, told, agreeing, queries })
+        Ok(Attempt { loss, told, agreeing, queries: self.labels.len() })
     }
 
     fn freeze(self: Box<Self>) -> Trained {

@@ -12,8 +12,7 @@ use crate::Result;
 use crate::data::row as nth;
 use crate::network::stream;
 
-/// Groups that one validation looks at, where there are samples for so many: agreement is then
-/// known to 1.5 points.
+/// Groups of one validation, if there are samples: agreement is then known to 1.5 points.
 const VALIDATION_GROUPS: usize = 512;
 const VALIDATION_SHUFFLES: usize = 8;
 
@@ -46,16 +45,14 @@ impl Sampler {
     }
 }
 
-/// Samples of some random groups of `k`, one group after another, by which a network's input is
-/// normalised.
+/// Samples of some random groups of `k`, one after another, to normalise a network's input by.
 pub(super) fn random_groups(set: &CodedSet, k: usize, seed: u64) -> Vec<usize> {
     let mut members = vec![0; NORMALISATION_GROUPS * k];
     Sampler::new(set.set.len()).draw(&mut members, &mut stream(seed, 7));
     members
 }
 
-/// The groups of k out of so many samples that validations look at, one after another; the same for
-/// the same seed.
+/// The groups of k of so many samples that validations look at, one after another, by the seed.
 pub(super) fn fixed_groups(samples: usize, k: usize, seed: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..samples).collect();
     let (whole, most) = (samples / k * k, VALIDATION_GROUPS * k);
@@ -96,8 +93,7 @@ impl CodedSet {
     pub(super) fn new(set: Arc<TrainingSet>, transform: &OutputTransform) -> Self {
         let mut coded = set.answers.clone();
         transform.apply(&mut coded, set.outputs());
-        let transform = transform.clone();
-        Self { set, coded, transform }
+        Self { set, coded, transform: transform.clone() }
     }
 
     pub(super) fn coded(&self, index: usize) -> &[f32] {
@@ -143,8 +139,7 @@ impl CodedSet {
     /// Reconstructs each of the batch's queries alone, slot by slot; `each` is handed the
     /// reconstruction and the deployed model's outputs.
     ///
-    /// The error of the parity output, divided by the query's coefficient, is the error
-    /// of its reconstruction.
+    /// A reconstruction's error is the parity output's, divided by the query's coefficient.
     pub(super) fn reconstruct(
         &self,
         parity: &[f32],
@@ -168,8 +163,7 @@ impl CodedSet {
         }
     }
 
-    /// Returns the number of the batch's queries whose reconstruction alone agrees with the
-    /// deployed model.
+    /// Number of the batch's queries whose reconstruction alone agrees with the deployed model.
     pub(super) fn agreeing(&self, parity: &[f32], batch: &GroupBatch, row: &[f32]) -> usize {
         let mut agreeing = 0;
         self.reconstruct(parity, batch, row, |made, exact| {
@@ -204,8 +198,7 @@ impl TransformChoice {
             mean: vec![mean as f32],
             deviation: vec![(deviation as f32).max(1e-6)],
         };
-        let floor = parapet_encoder::DEFAULT_FLOOR;
-        let log_softmax = OutputTransform::LogSoftmax { floor };
+        let log_softmax = OutputTransform::LogSoftmax { floor: parapet_encoder::DEFAULT_FLOOR };
         match self {
             Self::Raw => vec![OutputTransform::Raw],
             Self::Standardised => vec![standardised],

@@ -9,10 +9,9 @@ use crate::Result;
 use crate::network::values;
 
 /// Distance between a reconstruction and the deployed model's output.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, strum::Display,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[derive(clap::ValueEnum, strum::Display)]
 #[strum(serialize_all = "snake_case")]
 #[value(rename_all = "snake_case")]
 pub enum Loss {
@@ -31,8 +30,7 @@ impl Loss {
                 let [made, wanted] =
                     [made, wanted].map(|outputs| invert(to, outputs).log_softmax(-1, Kind::Float));
                 let divergence = wanted.exp() * (wanted - made);
-                let sums = divergence.sum_dim_intlist([-1i64].as_slice(), false, Kind::Float);
-                sums.mean(Kind::Float)
+                divergence.sum_dim_intlist([-1i64].as_slice(), false, Kind::Float).mean(Kind::Float)
             }
         }
     }

@@ -1,5 +1,4 @@
-//! Training: the deployed model on labels, parity models and learned codes on the deployed model's
-//! outputs.
+//! Training: the deployed model on labels, parity models and learned codes on its outputs.
 
 mod deployed;
 mod groups;
@@ -61,16 +60,14 @@ pub struct StepReport {
 
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Validation {
-    /// The part of the queries whose reconstruction agrees with the deployed model, each missing in
-    /// turn.
+    /// The part of the queries, each missing in turn, whose reconstruction agrees with the model.
     pub agreement: f64,
     /// Mean squared error of the parity outputs; of a learned code, what its training lessens.
     pub loss: f64,
 }
 
 impl Validation {
-    /// Returns true if it is better than `other`: ParM (section 4.1) selects by agreement; equal
-    /// ones by their loss.
+    /// Returns true if it is better: ParM (section 4.1) selects by agreement; then by the loss.
     fn beats(&self, other: &Self) -> bool {
         self.agreement > other.agreement
             || (self.agreement == other.agreement && self.loss < other.loss)

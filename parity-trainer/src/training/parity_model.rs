@@ -72,16 +72,14 @@ impl ParityModel {
         let spread = f64::from(coefficients.iter().map(|a| a * a).sum::<f32>()).sqrt();
         network.scale_output(deviation * spread, mean * weight);
         // Mean and deviation of what the network will be given: parity queries.
-        let members = random_groups(&train, code.k(), run.seed);
-        let mut batch = train.batch(members, code.k());
+        let mut batch = train.batch(random_groups(&train, code.k(), run.seed), code.k());
         train.fill(encoder.as_ref(), row, &mut batch)?;
         network.normalise(&batch.parity)?;
         let validation = CodedSet::new(validation, code.transform());
-        let members = vec![0; run.groups.max(1) * code.k()];
         Ok(Self {
             row,
             validation_groups: fixed_groups(validation.set.len(), code.k(), run.seed),
-            filled: train.batch(members, code.k()),
+            filled: train.batch(vec![0; run.groups.max(1) * code.k()], code.k()),
             encoder,
             network,
             train,
@@ -105,10 +103,8 @@ impl Task for ParityModel {
         let loss = outputs.mse_loss(&targets.to_device(outputs.device()), Reduction::Mean);
         let told = loss.double_value(&[]);
         let parity = values(&outputs)?;
-        let row = encoder.code().row(self.row);
-        let agreeing = self.train.agreeing(&parity, &self.filled, row);
-        let queries = self.filled.members.len();
-        Ok(Attempt { loss, told, agreeing, queries })
+        let agreeing = self.train.agreeing(&parity, &self.filled, encoder.code().row(self.row));
+        Ok(Attempt { loss, told, agreeing, queries: self.filled.members.len() })
     }
 
     fn validate(&self, each: &mut dyn FnMut(&[f32], &[f32])) -> Result<Option<f64>> {

@@ -57,10 +57,8 @@ pub fn training_inputs(
     let (mut rng, shape) = (stream(seed, 4), &samples.shape);
     let mut inputs = samples.values.repeat(copies + 1);
     let sample_len = samples.sample_len();
-    let variants = inputs.chunks_exact_mut(sample_len).enumerate().skip(samples.len());
-    for (index, variant) in variants {
-        let sample = samples.sample(index % samples.len());
-        augment.apply(&mut rng, shape, sample, variant);
+    for (index, variant) in inputs.chunks_exact_mut(sample_len).enumerate().skip(samples.len()) {
+        augment.apply(&mut rng, shape, samples.sample(index % samples.len()), variant);
     }
     scaling.apply(shape, &mut inputs);
     inputs

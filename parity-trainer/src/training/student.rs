@@ -29,8 +29,7 @@ const TEMPERATURE: f64 = 2.0;
 const LEAST_PROBABILITY: f32 = 1e-7;
 
 fn logarithms(probabilities: &mut [f32]) {
-    let logarithm = |part: &mut f32| *part = part.max(LEAST_PROBABILITY).ln();
-    probabilities.iter_mut().for_each(logarithm);
+    probabilities.iter_mut().for_each(|part| *part = part.max(LEAST_PROBABILITY).ln());
 }
 
 /// Returns true if each sample's outputs are parts that add up to 1.

@@ -1,5 +1,4 @@
-//! The training loop: weights pulled and gradients pushed through a backend, the best weights kept,
-//! all of it resumable.
+//! The training loop, resumable: a backend for weights and gradients, the best weights kept.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -79,10 +78,8 @@ impl Trainer {
     ) -> Result<Self> {
         let code = Code::try_from(&run.code)?;
         for part in [&set, &validation] {
-            if part.len() < code.k() {
-                let (found, k) = (part.len(), code.k());
-                return Err(TrainError::TooFewSamples { found, k });
-            }
+            let (found, k) = (part.len(), code.k());
+            ensure!(found >= k, TrainError::TooFewSamples { found, k });
         }
         code.transform().validate(set.outputs())?;
         run.groups = (run.groups / place.parts()).max(1);
@@ -158,8 +155,7 @@ impl Trainer {
                 let attempt = self.task.attempt(self.step, members, rng)?;
                 // Its gradients would not be finite either, and the backend could not say why.
                 self.check_finite(attempt.told)?;
-                let backend = self.backend.as_mut();
-                self.weights.push(backend, part, &attempt.loss)?;
+                self.weights.push(self.backend.as_mut(), part, &attempt.loss)?;
                 loss += attempt.told;
                 agreeing += attempt.agreeing;
                 queries += attempt.queries;
@@ -223,9 +219,7 @@ impl Trainer {
     }
 
     fn check_finite(&self, loss: f64) -> Result<()> {
-        let step = self.step as usize;
-        let diverged = TrainError::Diverged { step };
-        loss.is_finite().then_some(()).ok_or(diverged)
+        loss.is_finite().then_some(()).ok_or(TrainError::Diverged { step: self.step as usize })
     }
 
     /// Everything that a run needs to go on from here, bit for bit.
@@ -249,12 +243,9 @@ impl Trainer {
         Ok(())
     }
 
-    /// Writes the best weights as a safetensors file, whole or not at all; nothing if there
-    /// are none yet.
+    /// Writes the best weights, if there are any yet, as a safetensors file, whole or not at all.
     pub fn save_best(&mut self, path: &Path) -> Result<()> {
-        let Some(best) = &self.best else {
-            return Ok(());
-        };
+        let Some(best) = &self.best else { return Ok(()) };
         let current = self.weights.snapshot()?;
         self.weights.load(&best.weights)?;
         // libtorch goes by the file's end.

@@ -50,8 +50,7 @@ fn prepare() -> Result<()> {
     models::require()
 }
 
-/// Configuration of a frontend of the demo's models behind these addresses, coded if there are
-/// parity instances.
+/// Configuration of a frontend for the demo's models here, coded if there are parity instances.
 fn configuration(deployed: &[String], parity: &[String], slots: u32) -> String {
     let mut text = format!(
         "[server]\nlisten = \"127.0.0.1:0\"\n[repository]\npath = {:?}\n\

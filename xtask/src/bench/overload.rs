@@ -37,8 +37,7 @@ pub(super) fn run() -> Result<()> {
     shell()?.write_file(&profile, format!("seed = 1\nservice_time = {service}\n"))?;
     let more = ["--max-batch-size", "1", "--fault-profile", &profile];
     let deployed = cluster.instances("fashion", INSTANCES, &more)?;
-    let parity_pool = cluster.instances("fashion-parity", parity, &more)?;
-    let config = configuration(&deployed, &parity_pool, 2);
+    let config = configuration(&deployed, &cluster.instances("fashion-parity", parity, &more)?, 2);
     let address = cluster.frontend(&Place::Anywhere, "frontend", &config)?;
     let pid = cluster.processes.pid("frontend")?;
     let part = |title: String, rate: f64, seconds| part(&address, pid, title, rate, seconds);
@@ -87,15 +86,12 @@ fn part(address: &str, pid: u32, title: String, rate: f64, seconds: u32) -> Resu
 
 fn aims(capacity: f64, [normal, overload, after]: &[Part; 3]) -> [Aim<'static>; 5] {
     let goodput = 100.0 * overload.answered / capacity;
-    let slower = overload.p99 / normal.p99;
     let refusing = overload.refused_p99.unwrap_or(0.0);
-    let grown = overload.memory - normal.memory;
-    let slower_than = "p99 of accepted requests, times the normal one";
     [
         AtLeast(90.0, goodput, "goodput, % of the capacity"),
-        AtMost(2.0, slower, slower_than),
+        AtMost(2.0, overload.p99 / normal.p99, "p99 of accepted requests, times the normal one"),
         AtMost(5.0, refusing, "p99 of refusing, ms"),
-        AtMost(16.0, grown, "growth of memory, MB"),
+        AtMost(16.0, overload.memory - normal.memory, "growth of memory, MB"),
         AtMost(0.0, after.refused, "refused when the overload was over"),
     ]
 }

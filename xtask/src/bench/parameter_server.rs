@@ -121,8 +121,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 }
 
 fn measure(args: &Args, system: usize, load: Load) -> Result<Seconds> {
-    let folder = scratch("bench-parameter-server");
-    let (sh, mut processes) = (shell()?, Processes::new(&folder)?);
+    let (sh, mut processes) = (shell()?, Processes::new(&scratch("bench-parameter-server"))?);
     let names: Vec<String> = (0..load.nodes).map(|id| format!("worker-{id}")).collect();
     let [nodes, bytes, keys, rounds] =
         [load.nodes, load.bytes, load.keys, load.rounds].map(|n| n.to_string());
@@ -247,8 +246,7 @@ fn measure_memory(millions: u64) -> Result<String> {
             nodes.hear(other, SLOW, after_join)?;
         }
         // Twice: the first round may have begun before the join.
-        let two_more = |said: &str| two_pushes(&after_join(said)?);
-        nodes.hear("worker", SLOW, two_more)?;
+        nodes.hear("worker", SLOW, |said| two_pushes(&after_join(said)?))?;
         note("copied from", nodes.pid("old")?)?;
         note("copied to", nodes.pid("new")?)?;
     }

@@ -26,8 +26,7 @@ pub(super) fn wrk(address: &str, connections: u32, seconds: u32) -> Result<(f64,
 }
 
 /// Starts one worker of nginx, called `nginx` among `processes`, that passes every request on over
-/// kept-alive connections to the servers at `upstreams`, in turns; returns its address. Its files
-/// lie in `folder`.
+/// kept-alive connections to `upstreams`, in turns, with files in `folder`; returns its address.
 pub(super) fn start_nginx(
     processes: &mut Processes,
     folder: &Path,
@@ -46,8 +45,7 @@ pub(super) fn start_nginx(
     Ok(address)
 }
 
-/// Starts so many emulated instances of a model of the demo, whose answers take `service_time`;
-/// returns their addresses.
+/// Starts emulated instances of a demo's model that answer in `service_time`; returns addresses.
 pub(super) fn start_emulated(
     processes: &mut Processes,
     model: &str,
@@ -80,8 +78,7 @@ impl Query {
     /// Asks `model` of the server at an address, and reads the answer.
     pub(super) fn ask(&self, address: &str, model: &str) -> Result<()> {
         let url = format!("http://{address}/v2/models/{model}/infer");
-        let request = self.client.post(url);
-        let request = request.content_type("application/octet-stream");
+        let request = self.client.post(url).content_type("application/octet-stream");
         let length = self.header_length.to_string();
         let request = request.header("Inference-Header-Content-Length", length);
         let mut answer = request.send(&self.body)?;

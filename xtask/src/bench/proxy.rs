@@ -76,11 +76,9 @@ fn at_an_even_rate(address: &str, pid: u32) -> Result<[f64; 2]> {
     let (pace, more) = ((RATE.into(), SECONDS), ["--arrivals", "constant"]);
     let report = models::load(address, pace, &more)?;
     let seconds = processor_seconds(pid)? - before;
-    let none_failed = figure(&report, "/counts/failed")? == 0.0;
-    ensure!(none_failed, "requests failed: {}", report["errors"]);
+    ensure!(figure(&report, "/counts/failed")? == 0.0, "requests failed: {}", report["errors"]);
     let answered = figure(&report, "/counts/answered")?;
-    let p99 = figure(&report, "/latency/answered/p99")?;
-    Ok([p99, seconds / answered * 1e6])
+    Ok([figure(&report, "/latency/answered/p99")?, seconds / answered * 1e6])
 }
 
 fn publish(args: &Args, figures: &[Vec<Figures>]) -> Result<()> {
@@ -103,12 +101,11 @@ fn publish(args: &Args, figures: &[Vec<Figures>]) -> Result<()> {
     let [speed, full_p99, even_p99] =
         [0, 1, 2].map(|figure| ratio(&figures[1], &figures[0], figure).median);
     let processor = ratio(&figures[2], &figures[1], 3).median;
-    let more = "coding's processor time, times that without";
     let aims = [
         AtLeast(0.5, speed, "requests/s, times nginx's"),
         AtMost(2.0, full_p99, "p99, times nginx's, with 32 connections"),
         AtMost(2.0, even_p99, "and at 2000/s"),
-        AtMost(1.3, processor, more),
+        AtMost(1.3, processor, "coding's processor time, times that without"),
     ];
     publish_frontend("cargo xtask bench proxy", &text, &aims)
 }

@@ -9,8 +9,7 @@ pub(crate) const PARAMETER_SERVER: &str = "parity-trainer/parameter-server/RESUL
 /// Puts `body` in the place of the file's section of this name, or at its end if it has none.
 pub(crate) fn write(file: &str, name: &str, body: &str) -> Result<()> {
     let (sh, path) = (shell()?, root().join(file));
-    let text = sh.read_file(&path)?;
-    sh.write_file(&path, replaced(&text, name, body))?;
+    sh.write_file(&path, replaced(&sh.read_file(&path)?, name, body))?;
     println!("written: {}", path.display());
     Ok(())
 }
@@ -64,8 +63,7 @@ pub(super) fn in_turns<T>(
     let mut measured: Vec<Vec<T>> = (0..arms).map(|_| Vec::new()).collect();
     for round in 1..=rounds.max(1) {
         for turn in 0..arms {
-            let is_turned = round.is_multiple_of(2);
-            let arm = if is_turned { arms - 1 - turn } else { turn };
+            let arm = if round.is_multiple_of(2) { arms - 1 - turn } else { turn };
             measured[arm].push(measure(round, arm)?);
         }
     }
@@ -83,8 +81,7 @@ pub(super) fn ratio<const N: usize>(
     base: &[[f64; N]],
     figure: usize,
 ) -> Spread {
-    let pairs = rounds.iter().zip(base);
-    Spread::new(pairs.map(|(round, base)| round[figure] / base[figure]))
+    Spread::new(rounds.iter().zip(base).map(|(round, base)| round[figure] / base[figure]))
 }
 
 /// The middle one of the runs, and the ends; `NaN` of none.

@@ -1,5 +1,4 @@
-//! `cargo xtask bench serving`: what the frontend adds to a request's latency, and the memory that
-//! it takes.
+//! `cargo xtask bench serving`: what the frontend adds to a request's latency, and its memory.
 //!
 //! In a closed loop one client waits for each answer before it sends again, so that cores hardly
 //! sleep; at a fixed rate a mostly idle machine wakes sleeping cores for each request. Instances
@@ -64,8 +63,7 @@ fn latency(
     for (name, config) in
         [("none", none), ("coded", coded), ("coded, parity elsewhere", coded_elsewhere)]
     {
-        let address = cluster.frontend(&Place::Anywhere, name, &config)?;
-        targets.push((name, vec![address]));
+        targets.push((name, vec![cluster.frontend(&Place::Anywhere, name, &config)?]));
     }
     if is_installed("nginx") {
         let folder = scratch("bench-serving");
@@ -85,8 +83,7 @@ fn latency(
         })?;
         println!("  median of what each adds to the instances:");
         for ((name, _), through) in targets.iter().zip(&times).skip(1) {
-            let pairs = through.iter().zip(&times[0]);
-            let added = pairs.map(|(p50, direct)| p50 - direct);
+            let added = through.iter().zip(&times[0]).map(|(p50, direct)| p50 - direct);
             println!("    {name:24} {:4.0}", Spread::new(added).median);
         }
     }
@@ -130,8 +127,7 @@ fn watch_memory(args: &Args, cluster: &mut Cluster, config: &str) -> Result<()> 
     for part in 1..=parts {
         let seconds = (args.memory_seconds / parts).max(1);
         let more = ["--arrivals", "constant"];
-        let pace = (f64::from(rate), seconds);
-        let report = models::load(&address, pace, &more)?;
+        let report = models::load(&address, (f64::from(rate), seconds), &more)?;
         println!(
             "  after {:3} s   {:6.1} MB   ({} answered, {} failed)",
             part * seconds,

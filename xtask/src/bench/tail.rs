@@ -31,8 +31,7 @@ const VARIANTS: [Variant; 8] = [
 ];
 
 const STRAGGLE: &str = "straggle = { probability = 0.01, min_ms = 15, max_ms = 45 }";
-/// Two-second periods, about a third of the time, in which 40 % of the instances take 15 to
-/// 45 ms longer.
+/// Two-second periods, about a third of the time, in which 40 % of instances take 15 to 45 ms more.
 const CORRELATED: &str = "slowdown = { share = 0.4, correlated = true, mean_interval_ms = 4000, \
     length = { min_ms = 1000, max_ms = 3000 }, added = { min_ms = 15, max_ms = 45 } }";
 
@@ -72,8 +71,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         build_trainer()?;
         models::train(&needed, true)?;
     }
-    let mut wanted = variants.iter();
-    wanted.try_for_each(compare)
+    variants.iter().try_for_each(compare)
 }
 
 fn compare(variant: &Variant) -> Result<()> {

@@ -25,20 +25,17 @@ pub(crate) fn run() -> Result<()> {
     wait_for_scrapes(&scraper, 1 + cluster.instances.len())?;
 
     let mut all = of_dashboard(&sh.read_file("deploy/grafana/parapet.json")?)?;
-    let rules = http::get_json(&format!("{scraper}/api/v1/rules"))?;
-    all.extend(of_rules(&rules)?);
+    all.extend(of_rules(&http::get_json(&format!("{scraper}/api/v1/rules"))?)?);
     all.extend(of_adapter(&sh.read_file("deploy/prometheus/adapter.yml")?)?);
     let mut empty = Vec::new();
     for (name, expression) in &all {
         let samples = ask(&scraper, expression).with_context(|| name.clone())?;
-        let mut numbers = samples.iter().filter_map(number);
-        if !numbers.any(f64::is_finite) {
+        if !samples.iter().filter_map(number).any(f64::is_finite) {
             empty.push(format!("{name}: {expression} gives {samples:?}"));
         }
         // A renamed metric is found even where a query hides it.
         for metric in metrics(expression) {
-            let is_served = served.contains(metric);
-            ensure!(is_served, "{name}: no server has a metric {metric}");
+            ensure!(served.contains(metric), "{name}: no server has a metric {metric}");
         }
     }
     let empty = empty.join("\n");
@@ -47,8 +44,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Every request is traced; there is no collector. Operators come within TLS, so that there is a
-/// certificate.
+/// Every request is traced; there is no collector. Operators come within TLS, with a certificate.
 fn with_all_metrics(replicas: &[String], parity: &[String]) -> String {
     let coded = cluster::coded(replicas, parity);
     format!(
@@ -131,8 +127,7 @@ fn served_metrics(sh: &Shell, cluster: &SampleCluster) -> Result<BTreeSet<String
         let metrics = http::get(&format!("{url}/metrics"))?;
         output(cmd!(sh, "promtool check metrics").stdin(&metrics))?;
         let samples = metrics.lines().filter(|line| !line.starts_with('#'));
-        let names = samples.filter_map(|line| line.split(['{', ' ']).next());
-        served.extend(names.map(str::to_owned));
+        served.extend(samples.filter_map(|line| line.split(['{', ' ']).next()).map(str::to_owned));
     }
     Ok(served)
 }
@@ -141,8 +136,7 @@ type Query = (String, String);
 
 fn array<'a>(value: &'a Value, pointer: &str) -> Result<&'a Vec<Value>> {
     let found = value.pointer(pointer).and_then(Value::as_array);
-    let found = found.filter(|found| !found.is_empty());
-    found.with_context(|| format!("no {pointer} in {value}"))
+    found.filter(|found| !found.is_empty()).with_context(|| format!("no {pointer} in {value}"))
 }
 
 /// Queries of all panels, with Grafana's variables filled in.
@@ -156,10 +150,8 @@ fn of_dashboard(json: &str) -> Result<Vec<Query>> {
         let title = panel["title"].as_str().context("a panel without a title")?;
         for target in array(panel, "/targets")? {
             let expression = target["expr"].as_str().context("a target without expr")?;
-            let expression = expression.replace("$__rate_interval", "30s");
-            let expression = expression.replace("$model", ".*");
-            let is_filled = !expression.contains('$');
-            ensure!(is_filled, "{title}: an unknown variable in {expression}");
+            let expression = expression.replace("$__rate_interval", "30s").replace("$model", ".*");
+            ensure!(!expression.contains('$'), "{title}: an unknown variable in {expression}");
             queries.push((format!("panel {title:?}"), expression));
         }
     }
@@ -189,18 +181,14 @@ fn of_adapter(yaml: &str) -> Result<Vec<Query>> {
     let field = |name: &str| -> Result<&str> {
         let mut lines = yaml.lines().map(|line| line.trim_start_matches([' ', '-']));
         let value = lines.find_map(|line| line.strip_prefix(name));
-        let value = value.with_context(|| format!("no {name} of the adapter"));
-        value.map(str::trim)
+        value.with_context(|| format!("no {name} of the adapter")).map(str::trim)
     };
     let series = field("seriesQuery:")?;
     let name = series.split('{').next().unwrap_or_default();
     let labels = "namespace=\"check\",pod=~\"frontend\"";
     let expression = field("metricsQuery:")?.replace("<<.GroupBy>>", "pod");
-    let expression = expression.replace("<<.Series>>", name);
-    let expression = expression.replace("<<.LabelMatchers>>", labels);
-    let expressions = [format!("count({series})"), expression];
-    let named = expressions.map(|one| ("the adapter".to_owned(), one));
-    Ok(named.to_vec())
+    let expression = expression.replace("<<.Series>>", name).replace("<<.LabelMatchers>>", labels);
+    Ok([format!("count({series})"), expression].map(|one| ("the adapter".to_owned(), one)).to_vec())
 }
 
 fn before_comparison(expression: &str) -> Option<&str> {

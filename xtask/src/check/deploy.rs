@@ -42,14 +42,11 @@ fn check_units(sh: &Shell, deploy: &Path, folder: &Path) -> Result<()> {
     for unit in units {
         let copy = folder.join(unit.file_name().unwrap_or_default());
         // The programs are not installed here: another one stands for them.
-        let text = sh.read_file(unit)?;
-        let text = text.replace("/usr/bin/parapet-frontend", "/bin/true");
-        let text = text.replace("/usr/bin/parapet-instance", "/bin/true");
-        sh.write_file(&copy, text)?;
+        let text = sh.read_file(unit)?.replace("/usr/bin/parapet-frontend", "/bin/true");
+        sh.write_file(&copy, text.replace("/usr/bin/parapet-instance", "/bin/true"))?;
         let verify = cmd!(sh, "systemd-analyze verify {copy}").quiet();
         let verified = verify.ignore_status().output()?;
-        // It succeeds in spite of unknown settings, which it only mentions, and mentions those of
-        // other units.
+        // It succeeds in spite of unknown settings and only mentions them, other units' among them.
         let said = String::from_utf8_lossy(&verified.stderr);
         let is_sound = verified.status.success() && !said.contains("parapet");
         ensure!(is_sound, "{}: {said}", unit.display());
@@ -84,8 +81,7 @@ fn check_configurations(
     }
     for (number, (models, text)) in configurations.into_iter().enumerate() {
         let written = format!("path = {models:?}");
-        let is_there = text.contains(&written);
-        ensure!(is_there, "the models are not at {models}:\n{text}");
+        ensure!(text.contains(&written), "the models are not at {models}:\n{text}");
         let mut text = text.replace(&written, "path = \"models\"");
         for table in ["server", "admin", "instances"] {
             text = text.replace(&format!("/etc/parapet-tls/{table}/"), "tls/");
@@ -102,8 +98,7 @@ fn configuration_of(rendered: &str) -> Result<String> {
     let block = rendered.split_once("  parapet.toml: |\n");
     let (_, block) = block.context("no parapet.toml in the chart")?;
     let is_within = |line: &&str| line.is_empty() || line.starts_with("    ");
-    let lines = block.lines().take_while(is_within);
-    let own = lines.map(|line| line.trim_start().to_owned() + "\n");
+    let own = block.lines().take_while(is_within).map(|line| line.trim_start().to_owned() + "\n");
     Ok(own.collect())
 }
 
@@ -120,8 +115,7 @@ fn check_arguments(sh: &Shell, rendered: &[String]) -> Result<()> {
         let named = PROGRAMS.iter().find(|(part, _)| image.contains(part));
         let (_, program) = named.with_context(|| format!("no program is known in {image}"))?;
         let file = debug(program);
-        let is_built = file.is_file();
-        ensure!(is_built, "run `cargo build --workspace --bin {program}`");
+        ensure!(file.is_file(), "run `cargo build --workspace --bin {program}`");
         let arguments: Vec<String> =
             serde_json::from_str(arguments).with_context(|| format!("{program}: {arguments}"))?;
         output(cmd!(sh, "{file} {arguments...} --help"))?;
@@ -143,12 +137,10 @@ fn containers(manifests: &str) -> Vec<(&str, &str)> {
 }
 
 const NAMESPACE: &str = "named-nowhere";
-/// Version of Kubernetes' API that everything must fit: the oldest one that the chart takes, and
-/// a new one.
+/// Versions of Kubernetes' API that all must fit: the oldest that the chart takes, and a new one.
 const KUBERNETES: [&str; 2] = ["1.30", "1.35"];
 const EVERYTHING: &str = "ci/everything-values.yaml";
-/// Sets of values that are rendered beside the defaults, one a line. SECURE_POOL is one pool,
-/// within TLS.
+/// Sets of values rendered beside the defaults, one a line. SECURE_POOL is one pool, within TLS.
 const VARIANTS: &str = include_str!("deploy/variants.txt");
 const SECURE_POOL: &str = "pools[0].name=deployed,pools[0].model=fashion,pools[0].replicas=4,\
     pools[0].minAvailable=2,pools[0].tls.secretName=instances";
@@ -163,8 +155,7 @@ do not edit.
 deploy/prometheus and deploy/grafana.
 ";
 
-/// Checks the chart; returns what it renders with its default values, with all that these leave
-/// out, and for a training.
+/// Checks the chart; returns what it renders by default, with all else, and for a training.
 fn check_chart(sh: &Shell, deploy: &Path, write: bool) -> Result<[String; 3]> {
     let helm = native().join("python/helm/helm");
     let python = python::program("helm", "python")?;
@@ -185,8 +176,7 @@ fn check_chart(sh: &Shell, deploy: &Path, write: bool) -> Result<[String; 3]> {
     let default = render("")?;
     for version in KUBERNETES {
         let valid = |what: &str, manifests: &str| {
-            let validate = cmd!(sh, "{python} -c {script} {version} {schemas}");
-            output(validate.stdin(manifests))
+            output(cmd!(sh, "{python} -c {script} {version} {schemas}").stdin(manifests))
                 .with_context(|| format!("the chart with {what}, Kubernetes {version}"))
         };
         valid(EVERYTHING, &everything)?;
@@ -196,14 +186,12 @@ fn check_chart(sh: &Shell, deploy: &Path, write: bool) -> Result<[String; 3]> {
         }
     }
     for line in MISTAKES.lines() {
-        let split = line.split_once(": ");
-        let (set, complaint) = split.context("a mistake without complaint")?;
+        let (set, complaint) = line.split_once(": ").context("a mistake without complaint")?;
         let said = render(set).err().map(|error| error.to_string());
         let said = said.with_context(|| format!("the chart takes the mistake {set}"))?;
         // The command line, which has the values, stands before what is said.
         let (_, said) = said.split_once("Error:").unwrap_or_default();
-        let is_said = said.contains(complaint);
-        ensure!(is_said, "{set}: not {complaint:?}, but: {said}");
+        ensure!(said.contains(complaint), "{set}: not {complaint:?}, but: {said}");
     }
     let apis = OPERATORS.map(|kind| format!("monitoring.coreos.com/v1/{kind}"));
     let operated = render_with("--api-versions", &apis.join(","))?;

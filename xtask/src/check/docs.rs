@@ -28,8 +28,7 @@ pub(crate) fn run() -> Result<()> {
     build_for_checks()?;
     build_trainer()?;
     let folder = scratch("check/docs");
-    let query = folder.join(".parapet/demo/query.json");
-    sh.write_file(query, models::json_query()?)?;
+    sh.write_file(folder.join(".parapet/demo/query.json"), models::json_query()?)?;
     let cluster = SampleCluster::start(&folder, 2, 1, None, &cluster::coded)?;
     let mut run = 0;
     for (page, blocks) in &pages {
@@ -70,12 +69,10 @@ fn execute(cluster: &SampleCluster, folder: &Path, page: &str, block: &Block) ->
     let (sh, path) = (shell()?, std::env::var("PATH").unwrap_or_default());
     let python = python::program("own-model", "")?;
     sh.change_dir(folder);
-    let frontend = cluster::bare(&cluster.frontend);
-    let commands = block.commands.replace("127.0.0.1:8080", frontend);
+    let commands = block.commands.replace("127.0.0.1:8080", cluster::bare(&cluster.frontend));
     let run = cmd!(sh, "timeout 300 bash -euo pipefail -c {commands}");
     let path = format!("{}:{}:{path}", debug("").display(), python.display());
-    let run = run.env("PATH", path);
-    output(run).with_context(|| format!("docs/{page}:{}", block.line))?;
+    output(run.env("PATH", path)).with_context(|| format!("docs/{page}:{}", block.line))?;
     // Requests of one block have ended before the next one looks at metrics.
     std::thread::sleep(Duration::from_millis(20));
     Ok(())
@@ -100,9 +97,8 @@ fn blocks_of(page: &str, text: &str) -> Result<Vec<Block>> {
         if let Some(info) = content.strip_prefix("```") {
             let (is_run, mut commands) = (marked(&place, info)?, String::new());
             loop {
-                let next = lines.next();
                 let (_, content) =
-                    next.with_context(|| format!("{place}: a block without an end"))?;
+                    lines.next().with_context(|| format!("{place}: a block without an end"))?;
                 if content.starts_with("```") {
                     break;
                 }
@@ -173,13 +169,11 @@ fn is_part(c: char) -> bool {
 }
 
 fn declared<'a>(source: &'a str, before: &str, after: char) -> Vec<&'a str> {
-    let rests = source.split(before).skip(1);
-    let names = rests.filter_map(|rest| rest.split(after).next());
+    let names = source.split(before).skip(1).filter_map(|rest| rest.split(after).next());
     names.filter(|name| name.chars().all(is_part)).collect()
 }
 
-/// Returns true if a page has a name as a word of its own: `parapet_requests_total` does not tell
-/// of `parapet_requests`.
+/// Returns true if a page has a name as a word of its own, and not within a longer one.
 fn is_told(page: &str, name: &str) -> bool {
     let short = name.strip_prefix(SHARED).unwrap_or(name);
     page.split(|c: char| !is_part(c)).any(|word| word == name || word == short)

@@ -1,5 +1,4 @@
-//! The faults of a demo run, planned from a seed: the same for the run without coding and the run
-//! with it.
+//! The faults of a demo run, planned from a seed: the same for runs without coding and with it.
 
 use crate::prelude::*;
 use nix::sys::signal::Signal::{self, SIGCONT, SIGKILL, SIGSTOP};

@@ -86,8 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn configuration(args: &Args, strategy: &str) -> Result<String> {
     let mut text = shell()?.read_file("deploy/local/parapet.toml")?;
     if strategy == "none" {
-        let strategy = text.find("[models.strategy]");
-        text.truncate(strategy.context("no [models.strategy]")?);
+        text.truncate(text.find("[models.strategy]").context("no [models.strategy]")?);
     }
     for port in PORTS {
         let moved = port + args.port_offset;
@@ -112,8 +111,7 @@ fn start(args: &Args, strategy: &str) -> Result<Cluster> {
         let (model, listen) = (format!("fashion{suffix}"), format!("127.0.0.1:{port}"));
         cluster.instance(&Place::Anywhere, (&instance(index), &model, &listen), &[])?;
     }
-    let configuration = configuration(args, strategy)?;
-    cluster.frontend(&Place::Anywhere, strategy, &configuration)?;
+    cluster.frontend(&Place::Anywhere, strategy, &configuration(args, strategy)?)?;
     Ok(cluster)
 }
 
@@ -121,8 +119,7 @@ fn instance(index: usize) -> String {
     format!("instance-{index}")
 }
 
-/// Sends the load to a cluster with this strategy, inflicts the faults at their times, and returns
-/// the report.
+/// Sends the load to a cluster with this strategy and inflicts the faults; returns the report.
 fn measure(args: &Args, strategy: &str, faults: &[Planned]) -> Result<Value> {
     let mut cluster = start(args, strategy)?;
     let (sh, program) = (shell()?, debug("parapet-loadgen"));
@@ -142,8 +139,7 @@ fn measure(args: &Args, strategy: &str, faults: &[Planned]) -> Result<Value> {
     let started = Instant::now();
     for fault in faults {
         std::thread::sleep(fault.at.saturating_sub(started.elapsed()));
-        let name = instance(fault.instance);
-        cluster.processes.signal(&name, fault.signal)?;
+        cluster.processes.signal(&instance(fault.instance), fault.signal)?;
     }
     let status = generator.wait().context("parapet-loadgen is gone")?;
     ensure!(status.success(), "parapet-loadgen failed ({status})");

@@ -64,9 +64,8 @@ impl Network {
                 address: format!("10.77.0.{number}"),
             }
         };
-        let hosts = [("one", 1), ("two", 2), ("three", 3)].map(host);
         let hub = format!("parapet-{run}-hub");
-        let network = Self { hub, hosts };
+        let network = Self { hub, hosts: [("one", 1), ("two", 2), ("three", 3)].map(host) };
         let hub = &network.hub;
         // A run that was killed may have left them behind.
         network.remove()?;
@@ -112,16 +111,13 @@ impl Network {
 
     fn remove(&self) -> Result<()> {
         let sh = shell()?;
-        let hosts = self.hosts.iter().map(|host| &host.namespace);
-        for namespace in hosts.chain([&self.hub]) {
+        for namespace in self.hosts.iter().map(|host| &host.namespace).chain([&self.hub]) {
             // A process left in a deleted namespace keeps it alive without a name.
-            let pids = cmd!(sh, "ip netns pids {namespace}").quiet();
-            let pids = pids.ignore_stderr().read();
+            let pids = cmd!(sh, "ip netns pids {namespace}").quiet().ignore_stderr().read();
             for pid in pids.unwrap_or_default().split_whitespace() {
                 let _ = cmd!(sh, "kill -9 {pid}").quiet().ignore_stderr().run();
             }
-            let delete = cmd!(sh, "ip netns delete {namespace}").quiet();
-            let _ = delete.ignore_stderr().run();
+            let _ = cmd!(sh, "ip netns delete {namespace}").quiet().ignore_stderr().run();
         }
         Ok(())
     }

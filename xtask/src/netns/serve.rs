@@ -11,8 +11,7 @@ use crate::models::figure;
 use crate::prelude::*;
 
 const LEASE_SECONDS: u64 = 5;
-/// Health checks as they are by default: two that fail, the second of which comes after
-/// the shorter interval.
+/// Health checks as they are by default: two that fail, the second after the shorter interval.
 const UNHEALTHY_WITHIN: Duration = Duration::from_millis(1100 + 1000 + 220 + 1000);
 /// A lease, the interval at which expired leases are found, and another lease if etcd's leader was
 /// cut off, too: its successor lets each begin anew.
@@ -66,8 +65,7 @@ fn cut_off(args: &Args, programs: &Path, network: &Network) -> Result<()> {
         are_out_of_service(&asked, three)
     })?;
     wait_until("they have left the pools", GONE_WITHIN, since, || {
-        let known = instances_of(&asked)?;
-        Ok(known.iter().all(|(address, _)| !is_on(three, address)))
+        Ok(instances_of(&asked)?.iter().all(|(address, _)| !is_on(three, address)))
     })?;
     let url = format!("{}/v2/models/{MODEL}/infer", frontend(three));
     let alone = within(&three.namespace, || http::post(&url, &models::json_query()?))
@@ -75,8 +73,7 @@ fn cut_off(args: &Args, programs: &Path, network: &Network) -> Result<()> {
     let alone: Value = serde_json::from_str(&alone)?;
     std::thread::sleep(Duration::from_secs(args.seconds));
     let (down, cut) = (hosts_that_are_down(&prometheus)?, three.name);
-    let is_alone = down == [cut];
-    ensure!(is_alone, "Prometheus cannot scrape {down:?}, not {cut} alone");
+    ensure!(down == [cut], "Prometheus cannot scrape {down:?}, not {cut} alone");
     cluster.processes.none_ended("")?;
 
     step(&format!("it is back after {:.1?}", since.elapsed()));
@@ -110,8 +107,7 @@ fn wait_until(
     Ok(())
 }
 
-/// Starts a Prometheus on the first host, and waits until it has scraped all frontends; returns its
-/// URL.
+/// Starts a Prometheus on the first host; returns its URL once it has scraped all frontends.
 fn start_prometheus(network: &Network, cluster: &mut Cluster) -> Result<String> {
     let (sh, folder, hosts) = (shell()?, scratch("netns-serve"), &network.hosts);
     let (file, data) = (folder.join("prometheus.yml"), folder.join("prometheus"));
@@ -154,8 +150,7 @@ impl Loads {
     fn start(name: &str, programs: &Path, hosts: &[&Host]) -> Result<Self> {
         let folder = scratch("netns-serve").join(name);
         let mut loads = Cluster::new(programs.to_owned(), &folder, &folder)?;
-        let mut hosts = hosts.iter();
-        hosts.try_for_each(|host| loads.start_load(&frontend(host)))?;
+        hosts.iter().try_for_each(|host| loads.start_load(&frontend(host)))?;
         Ok(Self(loads))
     }
 
@@ -169,8 +164,7 @@ fn report(whole: &[Value], meanwhile: &[Value], alone: &Value) -> Result<()> {
     println!("\n| requests to the frontends of the two others | whole | while it was cut off |");
     println!("|---|---|---|");
     let figures = |reports: &[Value], pointer: &str| -> Vec<f64> {
-        let figures = reports.iter().map(|report| figure(report, pointer));
-        figures.filter_map(Result::ok).collect()
+        reports.iter().map(|report| figure(report, pointer)).filter_map(Result::ok).collect()
     };
     let sum = |reports: &[Value], pointer: &str| -> f64 { figures(reports, pointer).iter().sum() };
     for (kind, pointer) in [
@@ -182,8 +176,7 @@ fn report(whole: &[Value], meanwhile: &[Value], alone: &Value) -> Result<()> {
         let (whole, meanwhile) = (sum(whole, pointer), sum(meanwhile, pointer));
         println!("| {kind} | {whole} | {meanwhile} |");
     }
-    let longest = figures(whole, "/latency/all/max");
-    let longest = longest.into_iter().fold(0.0, f64::max);
+    let longest = figures(whole, "/latency/all/max").into_iter().fold(0.0, f64::max);
     let own = format!("the frontend that was cut off answered a client of its own: {alone}");
     println!("\nlongest {longest:.0} ms; {own}");
     let wrong = sum(whole, "/counts/failed") + sum(whole, "/counts/unanswered");
@@ -202,16 +195,13 @@ fn start(network: &Network, programs: &Path) -> Result<Cluster> {
     let mut cluster = Cluster::new(programs.to_owned(), &folder, &models)?;
     network.start_etcd(&mut cluster.processes, &folder)?;
     for host in hosts {
-        let members = members(host, hosts).join(",");
         for (port, model, pool) in INSTANCES {
             let (name, address) = (format!("{}-{port}", host.name), host.at(port));
-            let instance = format!("instance-{name}");
-            cluster.instance(&host.place, (&instance, model, &address), &[])?;
+            cluster.instance(&host.place, (&format!("instance-{name}"), model, &address), &[])?;
             let (key, lease) = (format!("/parapet/{pool}/{name}"), LEASE_SECONDS.to_string());
             let register = host.place.command(&sh, "deploy/etcd/register.sh");
-            let register = register.args([&members, &key, &address, &lease]);
-            let name = format!("register-{name}");
-            cluster.processes.start(&name, register)?;
+            let register = register.args([&members(host, hosts).join(","), &key, &address, &lease]);
+            cluster.processes.start(&format!("register-{name}"), register)?;
         }
     }
     for host in hosts {
@@ -231,8 +221,7 @@ fn frontend(host: &Host) -> String {
 fn instances_of(hosts: &[&Host]) -> Result<Vec<(String, bool)>> {
     let mut instances = Vec::new();
     for host in hosts {
-        let metrics = http::get(&format!("{}/metrics", frontend(host)))?;
-        for line in metrics.lines() {
+        for line in http::get(&format!("{}/metrics", frontend(host)))?.lines() {
             let labels = line.strip_prefix("parapet_instance_up{");
             let after = labels.and_then(|labels| labels.split_once("address=\""));
             if let Some((address, _)) = after.and_then(|(_, rest)| rest.split_once('"')) {

@@ -65,8 +65,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 fn start<'a>(trainings: &'a Trainings, network: &Network) -> Result<(TrainingCluster<'a>, String)> {
     step("three hosts, with an etcd, a server and a worker each");
     let members = network.hosts.each_ref().map(Host::member).join(",");
-    let registry = format!("etcd://{members}/netns");
-    let mut cluster = TrainingCluster::new(trainings, registry)?;
+    let mut cluster = TrainingCluster::new(trainings, format!("etcd://{members}/netns"))?;
     network.start_etcd(&mut cluster.processes, &trainings.folder)?;
     wait_for("answer of etcd", LIMIT, || led_by(trainings, network))?;
     let mut leads = String::new();
@@ -92,16 +91,14 @@ fn led_by(trainings: &Trainings, network: &Network) -> Result<Option<String>> {
     let registry = format!("etcd://{},{}/netns", two.member(), three.member());
     let said = trainings.top(&three.place, &registry)?;
     let first = said.lines().next().unwrap_or_default();
-    let leader = first.split_once("led by ").map(|(_, leader)| leader);
-    Ok(leader.map(str::to_owned))
+    Ok(first.split_once("led by ").map(|(_, leader)| leader).map(str::to_owned))
 }
 
 fn leader(trainings: &Trainings, network: &Network) -> Result<Option<String>> {
     Ok(led_by(trainings, network)?.filter(|leader| leader != "nobody"))
 }
 
-/// Watches the training and the succession of `first`, whose host was cut off after `before` steps;
-/// then undoes that.
+/// Watches training and succession of `first`, cut off after `before` steps; then undoes that.
 fn cut_off(
     args: &Args,
     cluster: &mut TrainingCluster<'_>,
@@ -113,8 +110,7 @@ fn cut_off(
     let another = || Ok(leader(trainings, network)?.filter(|found| found != first));
     let (successor, stood_still) = std::thread::scope(|scope| {
         let succession = scope.spawn(|| {
-            let found = wait_for("other leader", LIMIT, another)?;
-            Ok::<_, anyhow::Error>((found, cut.elapsed()))
+            Ok::<_, anyhow::Error>((wait_for("other leader", LIMIT, another)?, cut.elapsed()))
         });
         let stood_still = longest_pause(cluster, before, before + args.steps / 20);
         (succession.join(), stood_still)

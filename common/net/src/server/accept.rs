@@ -8,8 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::{Instant, sleep_until};
 
-/// Connections that may wait in the kernel to be accepted; the kernel caps it at its own limit
-/// (`net.core.somaxconn`).
+/// Connections that may wait in the kernel to be accepted, which caps it (`net.core.somaxconn`).
 ///
 /// The usual 128 overflow when a process stands still for a second at 300 connections/s: the
 /// client's attempt is then dropped, and made again a second later.
@@ -48,15 +47,13 @@ impl Accept for TcpListener {
 
     async fn accept(&mut self) -> io::Result<(TcpStream, Option<IpAddr>)> {
         let (stream, peer) = TcpListener::accept(self).await?;
-        // Responses are written whole; Nagle's algorithm would hold the last segment back for an
-        // acknowledgement.
+        // Responses are written whole; Nagle's algorithm would hold their last segment back.
         stream.set_nodelay(true)?;
         Ok((stream, Some(peer.ip())))
     }
 }
 
-/// Accepts until it succeeds, with a pause after each failure that the next connection would
-/// meet as well.
+/// Accepts until it succeeds, with a pause after each failure that the next would meet as well.
 pub(crate) struct Acceptor<A> {
     source: A,
     /// The pause after the last failure, and when it ends; kept here so that cancelling the wait
@@ -69,8 +66,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl<A: Accept> Acceptor<A> {
     pub(crate) fn new(source: A) -> Self {
-        let pause = None;
-        Self { source, pause }
+        Self { source, pause: None }
     }
 
     /// Waits for the next connection; cancel-safe.

@@ -66,9 +66,7 @@ pub async fn read_body_within(
     memory: &Arc<BodyMemory>,
 ) -> Result<(Bytes, Reserved), BodyError> {
     let mut reserved = memory.reserve(None);
-    let receiving = Receiving::of(body, max_bytes, timeout, Some(&mut reserved));
-    let body = receiving.read().await?;
-    Ok((body, reserved))
+    Ok((Receiving::of(body, max_bytes, timeout, Some(&mut reserved)).read().await?, reserved))
 }
 
 struct Receiving<'a> {
@@ -91,13 +89,9 @@ impl<'a> Receiving<'a> {
         if usize::try_from(announced).map_or(true, |announced| announced > self.limit) {
             return Err(BodyError::TooLarge { limit: self.limit });
         }
-        let Some(first) = self.next(0).await? else {
-            return Ok(Bytes::new());
-        };
+        let Some(first) = self.next(0).await? else { return Ok(Bytes::new()) };
         self.hold(first.len()).await?;
-        let Some(mut piece) = self.next(first.len()).await? else {
-            return Ok(first);
-        };
+        let Some(mut piece) = self.next(first.len()).await? else { return Ok(first) };
         let mut whole = BytesMut::from(first);
         whole.reserve(piece.len() + self.left().min(RESERVE));
         loop {
@@ -117,8 +111,7 @@ impl<'a> Receiving<'a> {
 
     /// Bytes that are announced and have not come; the most that there can be if none are.
     fn left(&self) -> usize {
-        let exact = self.body.size_hint().exact();
-        let exact = exact.and_then(|left| usize::try_from(left).ok());
+        let exact = self.body.size_hint().exact().and_then(|left| usize::try_from(left).ok());
         exact.unwrap_or(self.limit)
     }
 
@@ -132,8 +125,7 @@ impl<'a> Receiving<'a> {
             }
         }
         let (piece, limit) = (next_piece(&mut self.body), self.timeout);
-        let piece = timeout_at(self.ends, piece).await;
-        piece.unwrap_or(Err(BodyError::Timeout { limit }))
+        timeout_at(self.ends, piece).await.unwrap_or(Err(BodyError::Timeout { limit }))
     }
 
     /// Sets memory aside for `length` bytes in all; a long body waits for its turn first.
@@ -142,9 +134,7 @@ impl<'a> Receiving<'a> {
             return Err(BodyError::TooLarge { limit: self.limit });
         }
         let all = length.saturating_add(self.left()).min(self.limit);
-        let Some(reserved) = &mut self.reserved else {
-            return Ok(());
-        };
+        let Some(reserved) = &mut self.reserved else { return Ok(()) };
         if reserved.waits_with(length) {
             if timeout_at(self.ends, reserved.turn(all)).await.is_err() {
                 return Err(reserved.no_memory());
@@ -157,8 +147,7 @@ impl<'a> Receiving<'a> {
 
 async fn next_piece(body: &mut Body) -> Result<Option<Bytes>, BodyError> {
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|source| BodyError::Aborted { source })?;
-        if let Ok(data) = frame.into_data() {
+        if let Ok(data) = frame.map_err(|source| BodyError::Aborted { source })?.into_data() {
             return Ok(Some(data));
         }
     }

@@ -110,10 +110,8 @@ impl BodyMemory {
         loop {
             let mut fewer = std::pin::pin!(self.fewer.notified());
             fewer.as_mut().enable();
-            let taken = unread.fetch_update(Ordering::SeqCst, Ordering::SeqCst, takes);
-            if taken.is_ok() {
-                let memory = Arc::clone(self);
-                return Turn { memory, bytes };
+            if unread.fetch_update(Ordering::SeqCst, Ordering::SeqCst, takes).is_ok() {
+                return Turn { memory: Arc::clone(self), bytes };
             }
             fewer.await;
         }
@@ -162,8 +160,7 @@ impl Reserved {
     }
 
     pub(crate) fn no_memory(&self) -> BodyError {
-        let limit = self.memory.limit;
-        BodyError::NoMemory { limit }
+        BodyError::NoMemory { limit: self.memory.limit }
     }
 
     /// Returns whether a body of which `bytes` bytes are there has to wait for its turn.

@@ -24,8 +24,7 @@ const LINGER_BYTES: usize = 4 << 20;
 
 pub(crate) struct ClientIo<S> {
     io: S,
-    limit: Duration,
-    min_rate: f64,
+    limits: Limits,
     blocked: Option<Blocked>,
     lingering: Lingering,
 }
@@ -48,13 +47,7 @@ enum Lingering {
 
 impl<S> ClientIo<S> {
     pub(crate) fn new(io: S, limits: &Limits) -> Self {
-        Self {
-            io,
-            limit: limits.write_timeout,
-            min_rate: f64::from(limits.min_write_rate.max(1)),
-            blocked: None,
-            lingering: Lingering::No,
-        }
+        Self { io, limits: *limits, blocked: None, lingering: Lingering::No }
     }
 
     fn wrote(
@@ -72,15 +65,13 @@ impl<S> ClientIo<S> {
     }
 
     fn wait<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
-        let limit = self.limit;
+        let limits = self.limits;
         let blocked = self.blocked.get_or_insert_with(|| Blocked {
             since: Instant::now(),
             taken: 0,
-            timer: Box::pin(sleep(limit)),
+            timer: Box::pin(sleep(limits.write_timeout)),
         });
-        let earned = Duration::try_from_secs_f64(blocked.taken as f64 / self.min_rate)
-            .unwrap_or(Duration::MAX);
-        let end = blocked.since.checked_add(limit.saturating_add(earned));
+        let end = blocked.since.checked_add(limits.time_to_take(blocked.taken));
         if let Some(end) = end.filter(|end| *end != blocked.timer.deadline()) {
             blocked.timer.as_mut().reset(end);
         }
@@ -145,8 +136,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ClientIo<S> {
                         return this.wait(context);
                     }
                     ready!(result)?;
-                    let timer = Box::pin(sleep(LINGER));
-                    this.lingering = Lingering::Reading { timer, read: 0 };
+                    this.lingering = Lingering::Reading { timer: Box::pin(sleep(LINGER)), read: 0 };
                 }
                 Lingering::Reading { timer, read } => {
                     let mut scratch = [0; 4096];

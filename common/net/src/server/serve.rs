@@ -56,12 +56,10 @@ pub struct Server<P = Http1> {
 impl Server {
     /// A server of `app`.
     pub fn new(app: Router, limits: Limits) -> Self {
-        let tells_peers = false;
-        Self::speaking(Http1 { app, tells_peers }, limits)
+        Self::speaking(Http1 { app, tells_peers: false }, limits)
     }
 
-    /// Puts the [`Peer`](crate::server::Peer) into the extensions of requests, at some cost
-    /// for each connection.
+    /// Puts the [`Peer`](crate::server::Peer) into requests' extensions, at some cost a connection.
     #[must_use]
     pub fn telling_peers(mut self) -> Self {
         self.protocol.tells_peers = true;
@@ -70,11 +68,9 @@ impl Server {
 }
 
 impl<S> Server<Http2<S>> {
-    /// A server of `service` by HTTP/2, with at most `max_streams` requests of one connection at
-    /// the same time.
+    /// A server of `service` by HTTP/2, with at most `max_streams` requests a connection at a time.
     pub fn over_http2(service: S, limits: Limits, max_streams: u32) -> Self {
-        let protocol = Http2 { service, max_streams };
-        Self::speaking(protocol, limits)
+        Self::speaking(Http2 { service, max_streams }, limits)
     }
 }
 
@@ -83,8 +79,7 @@ impl<P> Server<P> {
         Self { protocol, limits, connections: Arc::default(), tls: None }
     }
 
-    /// Counts its connections here. Several servers may count in one place: a peer's share is then
-    /// that of all of them.
+    /// Counts its connections here. Several servers may count in one place: a peer has one share.
     #[must_use]
     pub fn counting(mut self, connections: Arc<Connections>) -> Self {
         self.connections = connections;
@@ -157,8 +152,7 @@ impl<P: Protocol> Server<P> {
                 // A handshake is large, and a task's memory is that of its largest branch.
                 Box::pin(serve_within_tls(io, peer, protocol, &tls, limits, draining)).await;
             } else {
-                let io = ClientIo::new(io, &limits);
-                protocol.serve(io, peer, limits, draining).await;
+                protocol.serve(ClientIo::new(io, &limits), peer, limits, draining).await;
             }
             drop(place);
         });
@@ -176,11 +170,9 @@ async fn serve_within_tls<S: Stream, P: Protocol>(
     let (outdated, until) = (tls.outdated(), draining.child_token());
     let draining = until.clone();
     let serving = async {
-        let handshake = tls.acceptor(P::APPLICATION).accept(io);
-        match timeout(limits.header_read_timeout, handshake).await {
+        match timeout(limits.header_read_timeout, tls.acceptor(P::APPLICATION).accept(io)).await {
             Ok(Ok(io)) => {
-                let io = ClientIo::new(io, &limits);
-                Box::pin(protocol.serve(io, peer, limits, draining)).await;
+                Box::pin(protocol.serve(ClientIo::new(io, &limits), peer, limits, draining)).await;
             }
             Ok(Err(error)) => tracing::debug!(%error, "no TLS connection"),
             Err(_) => tracing::debug!("no TLS connection in time"),
@@ -312,6 +304,13 @@ impl Limits {
     /// Default share of `max_connections` that one peer may hold: a quarter is left for others.
     pub fn share_of_one_peer(max_connections: usize) -> usize {
         (max_connections - max_connections / 4).max(1)
+    }
+
+    /// Time within which a client must have taken `taken` bytes of its response, and the next.
+    pub(crate) fn time_to_take(&self, taken: usize) -> Duration {
+        let rate = f64::from(self.min_write_rate.max(1));
+        let earned = Duration::try_from_secs_f64(taken as f64 / rate).unwrap_or(Duration::MAX);
+        self.write_timeout.saturating_add(earned)
     }
 
     /// Bytes that hyper buffers of a connection in each direction. Its own 400 KB would be 800 MB

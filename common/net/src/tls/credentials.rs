@@ -69,9 +69,7 @@ impl<'a> Contents<'a> {
     }
 
     pub(crate) fn chain(&self) -> Result<Option<Chain<'_>>, TlsError> {
-        let (Some(file), Some(key)) = (&self.certificate, &self.key) else {
-            return Ok(None);
-        };
+        let (Some(file), Some(key)) = (&self.certificate, &self.key) else { return Ok(None) };
         let certificates = file.certificates()?;
         let expiry = |certificate: &CertificateDer<'_>| {
             let (_, certificate) = parse_x509_certificate(certificate).ok()?;
@@ -192,8 +190,7 @@ impl<F: Side> Credentials<F> {
 
     fn check_expiry(&self, read: &Current<F::Config>) -> Result<(), TlsError> {
         let [.., list] = self.files.paths();
-        let now = ASN1Time::now().timestamp();
-        trust::check_expiry(list, read.expiry.revocation_lists, now)
+        trust::check_expiry(list, read.expiry.revocation_lists, ASN1Time::now().timestamp())
     }
 }
 

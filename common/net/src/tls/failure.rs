@@ -36,8 +36,7 @@ pub enum TlsFailure {
 }
 
 impl TlsFailure {
-    /// Returns the TLS failure among the sources of an error. Errors are wrapped in
-    /// others on their way.
+    /// Returns the TLS failure among an error's sources: errors are wrapped on their way.
     pub fn of(error: &(dyn Error + 'static)) -> Option<Self> {
         let mut next = Some(error);
         while let Some(error) = next {

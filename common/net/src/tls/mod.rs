@@ -1,5 +1,4 @@
-//! TLS for servers and clients by rustls with ring, from PEM files that may be
-//! replaced while it runs.
+//! TLS for servers and clients by rustls with ring, from PEM files that may be replaced meanwhile.
 //!
 //! Servers read their files again every [`LOOK_AGAIN`], by [`Credentials::reload`]. Unsound files
 //! leave the certificates of before in place, and open connections keep theirs. TLS 1.2 and 1.3,

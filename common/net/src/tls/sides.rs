@@ -75,12 +75,10 @@ impl ClientTls {
         }
         let name = |name: &String| server_name(name).ok_or_else(|| TlsError::Name(name.clone()));
         let name = files.server_name.as_ref().map(name).transpose()?;
-        let credentials = Arc::new(Credentials::load(files)?);
-        Ok(Self { credentials, name })
+        Ok(Self { credentials: Arc::new(Credentials::load(files)?), name })
     }
 
-    /// The name that the certificate of a server at `host` must have; `None` if a host of this
-    /// name cannot be.
+    /// The name that a certificate of a server at `host` must have; `None` if it is no host.
     pub fn name_of(&self, host: &str) -> Option<ServerName<'static>> {
         self.name.clone().or_else(|| server_name(host))
     }
@@ -175,8 +173,7 @@ impl Side for ServerFiles {
             (None, None) => builder.with_no_client_auth(),
         };
         let config = builder.with_single_cert(chain.certificates, chain.key);
-        let config = config.map_err(|error| chain.file.unusable(error))?;
-        Ok((config, expiry))
+        Ok((config.map_err(|error| chain.file.unusable(error))?, expiry))
     }
 
     fn speak(config: &mut ServerConfig, application: Application) {

@@ -40,8 +40,7 @@ impl<'a> Trust<'a> {
         let authorities = ca.certificates()?;
         let mut roots = RootCertStore::empty();
         for authority in &authorities {
-            let added = roots.add(authority.clone());
-            added.map_err(|error| ca.unusable(error))?;
+            roots.add(authority.clone()).map_err(|error| ca.unusable(error))?;
         }
         let (mut lists, mut expires) = (Vec::new(), None);
         if let Some(crl) = crl {
@@ -56,8 +55,7 @@ impl<'a> Trust<'a> {
         provider: Arc<CryptoProvider>,
     ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
         let verifier = WebPkiClientVerifier::builder_with_provider(self.roots, provider);
-        let verifier = verifier.with_crls(self.lists).build();
-        verifier.map_err(|error| self.file.unusable(error))
+        verifier.with_crls(self.lists).build().map_err(|error| self.file.unusable(error))
     }
 
     pub(crate) fn in_servers(
@@ -65,8 +63,7 @@ impl<'a> Trust<'a> {
         provider: Arc<CryptoProvider>,
     ) -> Result<Arc<WebPkiServerVerifier>, TlsError> {
         let verifier = WebPkiServerVerifier::builder_with_provider(self.roots, provider);
-        let verifier = verifier.with_crls(self.lists).build();
-        verifier.map_err(|error| self.file.unusable(error))
+        verifier.with_crls(self.lists).build().map_err(|error| self.file.unusable(error))
     }
 }
 
@@ -79,8 +76,7 @@ pub(crate) fn check_expiry(
         (Some(path), Some(expires)) if expires <= now => {
             let since = ASN1Time::from_timestamp(expires)
                 .map_or_else(|_| expires.to_string(), |at| at.to_string());
-            let path = path.clone();
-            Err(TlsError::Expired { path, since })
+            Err(TlsError::Expired { path: path.clone(), since })
         }
         _ => Ok(()),
     }
@@ -99,13 +95,10 @@ fn check(
         parsed.map_err(|error| file.unusable(format_args!("no revocation list: {error}")))?;
     for authority in authorities {
         // One that cannot be read here has no list that could be held against it.
-        let Ok((_, authority)) = parse_x509_certificate(authority) else {
-            continue;
-        };
+        let Ok((_, authority)) = parse_x509_certificate(authority) else { continue };
         let name = authority.subject();
         let own = parsed.iter().map(|(_, list)| list);
-        let own = own.filter(|list| list.issuer().as_raw() == name.as_raw());
-        let own: Vec<_> = own.collect();
+        let own: Vec<_> = own.filter(|list| list.issuer().as_raw() == name.as_raw()).collect();
         if own.is_empty() {
             return Err(file.unusable(format_args!("no revocation list of {name}")));
         }
@@ -119,9 +112,8 @@ fn check(
     }
     // A list that does not say when it ends comes before all others.
     let ends = parsed.iter().map(|(_, list)| list.next_update());
-    let first = ends.min().flatten().map(|end| end.timestamp());
     let problem = "a revocation list that does not say when the next one is due";
-    first.ok_or_else(|| file.unusable(problem))
+    ends.min().flatten().map(|end| end.timestamp()).ok_or_else(|| file.unusable(problem))
 }
 
 /// Returns true if a list covers only some certificates (RFC 5280, section 5.2.5). Of several lists

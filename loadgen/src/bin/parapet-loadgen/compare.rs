@@ -91,8 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let comparison = runtime(1)?.block_on(drive(&experiment, places.as_ref(), &rows))?;
     let mut recorded = Ok(());
     if let Some(folder) = &args.csv {
-        let mut strategies = comparison.strategies.iter();
-        recorded = strategies.try_for_each(|measured| {
+        recorded = comparison.strategies.iter().try_for_each(|measured| {
             write_strategy_csv(folder, &measured.name, &measured.records())
         });
     }

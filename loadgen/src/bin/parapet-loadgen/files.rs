@@ -18,8 +18,7 @@ pub(crate) fn check_writable(path: &Path) -> anyhow::Result<()> {
 
 fn folder_of(path: &Path) -> &Path {
     let folder = path.parent();
-    let folder = folder.filter(|folder| !folder.as_os_str().is_empty());
-    folder.unwrap_or(Path::new("."))
+    folder.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Writes under another name first: a file of that name is whole.
@@ -65,8 +64,7 @@ pub(crate) struct ReportFiles {
 impl ReportFiles {
     /// Returns an error if a file cannot be written, as far as can be told before.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
-        let mut paths = [&self.json, &self.html].into_iter().flatten();
-        paths.try_for_each(|path| check_writable(path))
+        [&self.json, &self.html].into_iter().flatten().try_for_each(|path| check_writable(path))
     }
 
     pub(crate) fn write(

@@ -65,14 +65,12 @@ struct Error {
 
 impl From<anyhow::Error> for Error {
     fn from(cause: anyhow::Error) -> Self {
-        let code = FAILED;
-        Self { code, cause }
+        Self { code: FAILED, cause }
     }
 }
 
 fn bad_input(cause: anyhow::Error) -> Error {
-    let code = BAD_INPUT;
-    Error { code, cause }
+    Error { code: BAD_INPUT, cause }
 }
 
 fn main() -> ExitCode {
@@ -98,8 +96,7 @@ fn main() -> ExitCode {
 }
 
 fn show_schema(report: &str) -> Result<ExitCode, Error> {
-    let mut schemas = schemas().into_iter();
-    let schema = schemas.find(|(known, _)| *known == report);
+    let schema = schemas().into_iter().find(|(known, _)| *known == report);
     let (_, schema) = schema.context("there is no such report")?;
     let text = serde_json::to_string_pretty(&schema).context("cannot write the schema")?;
     print(&format!("{text}\n"))?;
@@ -117,16 +114,12 @@ fn finish(
     let shown = print(report);
     written?;
     shown?;
-    Ok(match partial {
-        true => ExitCode::from(INTERRUPTED),
-        false => ExitCode::SUCCESS,
-    })
+    Ok(if partial { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
 }
 
 /// A runtime whose requests may have as many connections as the system allows.
 fn runtime(threads: usize) -> anyhow::Result<Runtime> {
-    // Every request in flight has a connection; the system's default limit of 1024 open files is
-    // soon met.
+    // Every request in flight has a connection: the default limit of 1024 files is soon met.
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard
     {
@@ -147,8 +140,7 @@ fn complaint(error: &clap::Error) -> String {
     let lines = text.lines().map(str::trim);
     let lines = lines.take_while(|line| !line.starts_with("Usage:"));
     let said = lines.filter(|line| !line.is_empty() && !line.starts_with("For more"));
-    let said = said.collect::<Vec<_>>().join(" ");
-    format!("{}; see --help", said.trim_start_matches("error: "))
+    format!("{}; see --help", said.collect::<Vec<_>>().join(" ").trim_start_matches("error: "))
 }
 
 /// An error and its causes, but for those that it tells itself.

@@ -108,26 +108,19 @@ impl Payload {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
-    let runtime = runtime(args.threads)?;
-    let (report, recording) = runtime.block_on(async {
+    let (report, recording) = runtime(args.threads)?.block_on(async {
         let (plan, transport, settings) = prepare(args).await.map_err(bad_input)?;
         let recording = drive(&plan, transport).await?;
         Ok::<_, Error>((report::summarise(settings, &recording), recording))
     })?;
-    let csv = args.csv.as_ref();
-    let recorded = csv.map_or(Ok(()), |path| write_csv(path, &recording.records));
+    let recorded = args.csv.as_ref().map_or(Ok(()), |path| write_csv(path, &recording.records));
     let page = || Some(report::run_page(&report, &recording));
-    let written = recorded.and(args.files.write(&report, page));
-    let ended = finish(&report, written, report.partial)?;
-    let latency = report.latency.all;
-    let missed = report::check(&args.slo, latency, report.counts, report.accuracy);
+    let ended = finish(&report, recorded.and(args.files.write(&report, page)), report.partial)?;
+    let missed = report::check(&args.slo, report.latency.all, report.counts, report.accuracy);
     for line in &missed {
         eprintln!("parapet-loadgen: {line}");
     }
-    Ok(match missed.is_empty() || report.partial {
-        true => ended,
-        false => ExitCode::from(FAILED),
-    })
+    Ok(if missed.is_empty() || report.partial { ended } else { ExitCode::from(FAILED) })
 }
 
 async fn prepare(args: &Args) -> anyhow::Result<(Plan, AnyTransport, Settings)> {
@@ -163,8 +156,7 @@ async fn prepare(args: &Args) -> anyhow::Result<(Plan, AnyTransport, Settings)> 
         images,
         labels,
     };
-    let plan = Plan::encode(schedule, &rows, &metadata, options, args.seed)?;
-    Ok((plan, transport, settings))
+    Ok((Plan::encode(schedule, &rows, &metadata, options, args.seed)?, transport, settings))
 }
 
 fn schedule(args: &Args) -> anyhow::Result<(Schedule, Option<TraceSettings>)> {
@@ -181,11 +173,9 @@ fn schedule(args: &Args) -> anyhow::Result<(Schedule, Option<TraceSettings>)> {
         };
         return Ok((schedule, Some(settings)));
     }
-    let missing = "no rate; give --rate in requests/s, or --trace";
-    let rate = args.rate.context(missing)?;
+    let rate = args.rate.context("no rate; give --rate in requests/s, or --trace")?;
     let length = length.unwrap_or(Length::Duration(DEFAULT_DURATION));
-    let schedule = Schedule::plan(args.arrivals, rate, length, args.seed)?;
-    Ok((schedule, None))
+    Ok((Schedule::plan(args.arrivals, rate, length, args.seed)?, None))
 }
 
 async fn drive(plan: &Plan, transport: AnyTransport) -> anyhow::Result<Recording> {
@@ -194,7 +184,6 @@ async fn drive(plan: &Plan, transport: AnyTransport) -> anyhow::Result<Recording
     let shown = Arc::clone(&progress);
     let _progress = show_progress(move || shown.status());
     let _interrupts = stop_on_interrupt(&stop, ENDING)?;
-    let transport = Arc::new(transport);
-    let run = parapet_loadgen::run::run(plan, transport, KernelPacer, progress, &stop);
+    let run = parapet_loadgen::run::run(plan, Arc::new(transport), KernelPacer, progress, &stop);
     run.await.context("cannot pace requests")
 }

@@ -120,8 +120,7 @@ impl Args {
         if !self.strategy.is_empty() {
             let asked = self.strategy.iter().map(|name| {
                 let mut of_file = experiment.strategies.iter();
-                let of_file = of_file.find(|arm| arm.name == *name).cloned();
-                of_file.map_or_else(|| name.parse(), Ok)
+                of_file.find(|arm| arm.name == *name).cloned().map_or_else(|| name.parse(), Ok)
             });
             experiment.strategies = asked.collect::<anyhow::Result<Vec<Arm>>>()?;
         }
@@ -158,8 +157,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     }
     let report = report(experiment, done);
     let page = || report.comparison.as_ref().map(compare_page);
-    let written = args.files.write(&report, page);
-    finish(&report, written, report.partial)
+    finish(&report, args.files.write(&report, page), report.partial)
 }
 
 /// Simulates with progress, until a signal breaks it off.
@@ -171,10 +169,7 @@ fn simulate(simulation: Simulation, stop: &Stop) -> anyhow::Result<Simulated> {
     let _shown = show_progress(status);
     Ok(Simulator::new(simulation)?.run(|sent| {
         progress.store(sent, Relaxed);
-        match stop.sending.is_cancelled() {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
-        }
+        if stop.sending.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }))
 }
 
@@ -213,8 +208,7 @@ fn compare(experiment: &Experiment, done: &[Simulated]) -> Option<CompareReport>
     }
     let comparison = comparison(experiment, done);
     let report = analyse(&comparison, &experiment.baseline, Bootstrap::default());
-    let report = report.inspect_err(|error| eprintln!("parapet-loadgen: no comparison: {error}"));
-    report.ok()
+    report.inspect_err(|error| eprintln!("parapet-loadgen: no comparison: {error}")).ok()
 }
 
 #[cfg(test)]

@@ -91,9 +91,7 @@ pub(super) fn choose(
             break;
         }
         let steps = (candidate.steps as f64 * share).round() as u64;
-        let Some(made) = try_candidate(inputs, sets, &candidate, steps.max(1))? else {
-            continue;
-        };
+        let Some(made) = try_candidate(inputs, sets, &candidate, steps.max(1))? else { continue };
         let (score, margin) = match (settings.has_slots(), candidate.transform.is_raw()) {
             (true, _) => (-made.loss, 0.0),
             (false, true) => (made.agreement, MARGIN),
@@ -107,8 +105,7 @@ pub(super) fn choose(
     if count > 1 {
         eprintln!("{}: chosen on validation data", chosen.name());
     }
-    let run = inputs.digest.clone();
-    let choice = Choice { run, chosen };
+    let choice = Choice { run: inputs.digest.clone(), chosen };
     folder.write_toml(CHOICE, &choice)?;
     Ok(choice.chosen)
 }
@@ -228,6 +225,5 @@ fn try_candidate(
 /// The transform's name in flags and files.
 pub(crate) fn transform_name(transform: &OutputTransform) -> String {
     let table = toml::Table::try_from(transform).unwrap_or_default();
-    let kind = table.get("kind").and_then(toml::Value::as_str);
-    kind.unwrap_or("raw").to_owned()
+    table.get("kind").and_then(toml::Value::as_str).unwrap_or("raw").to_owned()
 }

@@ -31,8 +31,7 @@ use super::training_loop::{TrainingLoop, environment, lock_training, run_folder}
 use super::{provenance, rounded, write_json};
 use crate::report;
 
-/// Shuffles of a small test set into groups that the evaluation averages: which samples meet
-/// moves its result.
+/// Shuffles of a small test set into groups, to be averaged: which samples meet moves the result.
 const GROUPINGS: usize = 10;
 /// Samples of all groupings together, about.
 const GROUPED_SAMPLES: usize = 20_000;
@@ -52,12 +51,8 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches, threads: usize) -> Result<(
     let interrupt = Interrupt::listen()?;
     let mut inputs = Inputs::check(settings, threads)?;
     let common = inputs.settings.common.clone();
-    let what = match inputs.settings.is_learned() {
-        true => "code",
-        false => "parity",
-    };
-    let default = || format!("{}-{what}", inputs.deployed.name);
-    let name = common.name.clone().unwrap_or_else(default);
+    let what = if inputs.settings.is_learned() { "code" } else { "parity" };
+    let name = common.name.clone().unwrap_or_else(|| format!("{}-{what}", inputs.deployed.name));
     let folder = run_folder(&common, &name);
     let rows = rows(&inputs, &name, &folder)?;
     let resume = args.resumes(&folder)?;
@@ -80,8 +75,7 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches, threads: usize) -> Result<(
         folder.write_config(&to_toml(&inputs.settings)?)?;
     }
     let begun = Instant::now();
-    let chosen = choose::choose(&inputs, &sets, &folder, resume)?;
-    chosen.apply(&mut inputs.run, &inputs.settings);
+    choose::choose(&inputs, &sets, &folder, resume)?.apply(&mut inputs.run, &inputs.settings);
     let mut products = Vec::new();
     for row in rows {
         products.push(train(&inputs, &sets, row, resume, &interrupt)?);
@@ -102,13 +96,9 @@ fn rows(inputs: &Inputs, name: &str, folder: &RunFolder) -> Result<Vec<Row>, Tra
     let row = |row: usize| {
         let (name, folder) = match is_one {
             true => (name.to_owned(), folder.clone()),
-            false => {
-                let own = folder.0.join(format!("row-{row}"));
-                (format!("{name}-{row}"), RunFolder(own))
-            }
+            false => (format!("{name}-{row}"), RunFolder(folder.0.join(format!("row-{row}")))),
         };
-        let digest = settings.digest(&[&inputs.digest, &row.to_string()])?;
-        Ok(Row { name, row, folder, digest })
+        Ok(Row { name, row, folder, digest: settings.digest(&[&inputs.digest, &row.to_string()])? })
     };
     all.map(row).collect()
 }
@@ -208,8 +198,7 @@ fn finish(
     let (label, spec) = (code.label(), code.to_spec());
     let input = code.parity_input_shape(&inputs.data.train.shape);
     let output = code.parity_output_shape(deployed.model.output_shape());
-    let cost = products.first().map(|(_, trained, _)| inputs.cost(trained));
-    let cost = cost.transpose()?.flatten();
+    let cost = products.first().map(|(_, trained, _)| inputs.cost(trained)).transpose()?.flatten();
     let mut places = Vec::new();
     for (row, trained, calibration) in products {
         // The generator is spelled out.
@@ -276,10 +265,9 @@ fn finish(
 /// A_a; A_d and agreement with the deployed model, one query missing.
 fn figures(evaluation: &CodeEvaluation) -> [(&'static str, Option<f64>); 3] {
     let one_missing = evaluation.by_losses.first();
-    let accuracy = one_missing.and_then(|losses| Some(losses.accuracy?.value));
     [
         ("accuracy_deployed", evaluation.accuracy_deployed),
-        ("accuracy_reconstructed", accuracy),
+        ("accuracy_reconstructed", one_missing.and_then(|losses| Some(losses.accuracy?.value))),
         ("agreement", one_missing.map(|losses| losses.agreement.value)),
     ]
 }

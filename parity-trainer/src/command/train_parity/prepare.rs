@@ -23,8 +23,7 @@ use crate::command::eval::few;
 use crate::command::{check_classes, load_data, prepare_out};
 use crate::progress::Progress;
 
-/// Training samples and their variants together, of codes whose variants are not made as they are
-/// learned from.
+/// Training samples and variants together, of codes whose variants are made before the training.
 const POOL_SAMPLES: usize = 20_000;
 /// Least side of an image for the network that is taken where none is known.
 const LENET_SIDE: usize = 16;
@@ -105,16 +104,14 @@ impl Inputs {
     pub(super) fn answered(&self) -> Result<Sets, TrainError> {
         let (settings, data, k) = (&self.settings, &self.data, self.run.code.k);
         let seed = settings.common.seed;
-        let found = data.train.len();
         let (train, held) = split_validation(&data.train, settings.validation, k, seed)
-            .ok_or(TrainError::TooFewSamples { found, k })?;
+            .ok_or(TrainError::TooFewSamples { found: data.train.len(), k })?;
         let augment = settings.common.augmentation(data);
         let copies = match self.run.variants.is_some() || augment == Augment::NONE {
             true => 0,
             false => (POOL_SAMPLES / train.len()).saturating_sub(1),
         };
-        let train = self.answer(&train, augment, copies)?;
-        Ok((train, self.answer(&held, Augment::NONE, 0)?))
+        Ok((self.answer(&train, augment, copies)?, self.answer(&held, Augment::NONE, 0)?))
     }
 
     /// Samples, and variants of them, with the deployed model's outputs.
@@ -172,10 +169,7 @@ fn parity_run(
     });
     let rule = settings.rule();
     let has_classes = deployed.agreement()?.kind() == OutputKind::Classes;
-    let loss = match settings.has_slots() && has_classes {
-        true => Loss::Kl,
-        false => Loss::Mse,
-    };
+    let loss = if settings.has_slots() && has_classes { Loss::Kl } else { Loss::Mse };
     Ok(ParityRun {
         network,
         code: settings.code(),
@@ -222,8 +216,7 @@ impl Inputs {
         let (settings, data, deployed) = (&self.settings, &self.data, &self.deployed);
         let samples = few_samples(settings, data);
         let (timer, mut found) = (self.timer()?, Vec::<(NetworkSpec, f64)>::new());
-        let known = known_network(deployed);
-        for family in students(&data.train.shape, known.as_ref()) {
+        for family in students(&data.train.shape, known_network(deployed).as_ref()) {
             let cost = |network: &NetworkSpec| {
                 let mut network = trial(network, &data.train.shape, deployed.model.outputs())?;
                 network.normalise(&samples)?;
@@ -255,9 +248,7 @@ impl Inputs {
 
     /// Returns true if the parity model's slots are isolated.
     pub(super) fn is_isolated(&self, trained: &Trained) -> Result<bool, TrainError> {
-        let Trained::Slots(slots) = trained else {
-            return Ok(false);
-        };
+        let Trained::Slots(slots) = trained else { return Ok(false) };
         let samples = few_samples(&self.settings, &self.data);
         deployed::is_isolated(&slots.to_onnx()?, slots.input_shape(), &samples)
     }
@@ -345,6 +336,5 @@ fn network(
         &[_, height, width] if height.min(width) >= LENET_SIDE => "lenet".to_owned(),
         shape => format!("mlp:{},800,400", shape.iter().product::<usize>()),
     };
-    let known = settings.network.as_ref().or(deployed.network.as_ref());
-    known.unwrap_or(&fallback).parse()
+    settings.network.as_ref().or(deployed.network.as_ref()).unwrap_or(&fallback).parse()
 }

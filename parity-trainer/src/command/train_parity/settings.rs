@@ -239,8 +239,7 @@ impl Settings {
             true => (4 * VALIDATION_SAMPLES as u64).div_ceil(3 * samples.max(1)),
             false => 1,
         };
-        let usual = steps.div_ceil(VALIDATIONS).max(least);
-        self.validate_every.map_or(usual, u64::from)
+        self.validate_every.map_or(steps.div_ceil(VALIDATIONS).max(least), u64::from)
     }
 
     pub(super) fn is_learned(&self) -> bool {
@@ -276,8 +275,7 @@ impl Settings {
     }
 
     pub(super) fn cache(&self) -> PathBuf {
-        let default = || self.common.out.join(".cache");
-        self.cache.clone().unwrap_or_else(default)
+        self.cache.clone().unwrap_or_else(|| self.common.out.join(".cache"))
     }
 
     pub(super) fn rule(&self) -> OptimiserConfig {
@@ -301,8 +299,7 @@ impl Settings {
         let mut settings = self.clone();
         settings.cache = Some(self.cache());
         let Self { model, cache, common, .. } = &mut settings;
-        let places = [model, &mut common.data, &mut common.out].into_iter();
-        for place in places.chain(cache) {
+        for place in [model, &mut common.data, &mut common.out].into_iter().chain(cache) {
             if let Ok(absolute) = std::path::absolute(&*place) {
                 *place = absolute;
             }
@@ -310,8 +307,7 @@ impl Settings {
         settings
     }
 
-    /// Digest of all that decides how the training goes: the settings but for places and names, and
-    /// what `rest` adds.
+    /// Digest of what decides how the training goes: settings but for places and names, and `rest`.
     pub(super) fn digest(&self, rest: &[&str]) -> Result<String, TrainError> {
         let bare = Self {
             model: PathBuf::new(),
@@ -344,8 +340,7 @@ impl FromStr for Generator {
 }
 
 fn encoder_kind(name: &str) -> Result<EncoderKind, String> {
-    let kind = toml::Value::from(name).try_into();
-    kind.map_err(|error: toml::de::Error| error.message().to_owned())
+    toml::Value::from(name).try_into().map_err(|error: toml::de::Error| error.message().to_owned())
 }
 
 #[cfg(test)]

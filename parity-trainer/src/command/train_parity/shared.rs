@@ -29,8 +29,7 @@ impl SharedTask {
         toml::from_str(text).map_err(wrong)
     }
 
-    /// Prepares the training, which another process leads. Fails if the data or the model are not
-    /// here, or are others.
+    /// Prepares the training, which another process leads. Fails without the same data and model.
     pub(crate) fn prepare(self, threads: usize) -> Result<(ParityRun, Sets), TrainError> {
         let inputs = Inputs::check(self.settings, threads)?;
         if inputs.digest != self.digest {
@@ -48,14 +47,11 @@ impl SharedTask {
 
 /// Connects to the cluster that the settings name, if they do.
 pub(super) fn connect(settings: &Settings) -> Result<Option<ClusterHandle>, TrainError> {
-    let Some(address) = &settings.cluster else {
-        return Ok(None);
-    };
+    let Some(address) = &settings.cluster else { return Ok(None) };
     let wrong = |error: RegistryError| TrainError::settings(None, &format!("--cluster: {error}"));
     let address: Address = address.parse().map_err(wrong)?;
     let cluster = ClusterHandle::connect(&address);
-    let failed = |error| TrainError::Failed(format!("--cluster: {error}"));
-    cluster.map(Some).map_err(failed)
+    cluster.map(Some).map_err(|error| TrainError::Failed(format!("--cluster: {error}")))
 }
 
 /// Makes the trainer of `run`: on a cluster, where the settings name one, and leads it there.

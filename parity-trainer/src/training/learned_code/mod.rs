@@ -90,25 +90,21 @@ impl LearnedCodeTask {
         let (k, r, outputs) = (self.k as i64, self.r as i64, set.set.outputs() as i64);
         let groups = (members.len() / self.k) as i64;
         let (queries, known) = gather(set, members);
-        let queries = batch(&queries, &self.encoder.input_shape);
-        let parity = self.encoder.forward_t(&queries, train);
+        let parity = self.encoder.forward_t(&batch(&queries, &self.encoder.input_shape), train);
         let (device, sample) = (parity.device(), set.set.shape.iter());
         let mut dims = vec![-1];
         dims.extend(sample.map(|&axis| axis as i64));
         let answers = self.through.forward(&parity.view(dims.as_slice()))?;
         let answers = loss::apply(&self.transform, &answers).to_device(device);
-        let known = Tensor::from_slice(&known).to_device(device);
-        let known = known.view([groups, k * outputs]);
+        let known = Tensor::from_slice(&known).to_device(device).view([groups, k * outputs]);
         let all = Tensor::cat(&[&known, &answers.view([groups, r * outputs])], 1);
 
         let [there, places, slots] = patterns::selection(patterns, self.k, self.r, device);
         let there = there.repeat_interleave_self_int(outputs, 1, None);
         let given = (all.unsqueeze(1) * there.unsqueeze(0)).reshape([-1, (k + r) * outputs]);
-        let decoded = self.decoder.forward_t(&given, train);
-        let decoded = decoded.view([groups, -1, outputs]);
+        let decoded = self.decoder.forward_t(&given, train).view([groups, -1, outputs]);
         let made = decoded.index_select(1, &places);
-        let wanted = known.view([groups, k, outputs]);
-        let wanted = wanted.index_select(1, &slots);
+        let wanted = known.view([groups, k, outputs]).index_select(1, &slots);
         let rows = [-1, outputs];
         Ok((made.reshape(rows), wanted.reshape(rows)))
     }
@@ -123,11 +119,9 @@ impl Task for LearnedCodeTask {
         let patterns = patterns::of_step(&self.patterns, step);
         let (made, wanted) = self.forward(&self.train, members, &patterns, true)?;
         let loss = self.loss.of(&self.transform, &made, &wanted);
-        let agreement = &self.train.set.agreement;
-        let agreeing = agreeing(agreement, &self.transform, &made, &wanted)?;
+        let agreeing = agreeing(&self.train.set.agreement, &self.transform, &made, &wanted)?;
         let queries = made.size()[0] as usize;
-        let told = loss.double_value(&[]);
-        Ok(Attempt { loss, told, agreeing, queries })
+        Ok(Attempt { told: loss.double_value(&[]), loss, agreeing, queries })
     }
 
     /// Each prediction is missing alone.
@@ -166,8 +160,7 @@ pub fn group_shape(sample: &[usize], k: usize) -> Vec<usize> {
     shape
 }
 
-/// Queries, and what the deployed model answers in the transform's domain, of `members`,
-/// one after another.
+/// Queries, and the deployed model's transformed answers, of `members`, one after another.
 fn gather(set: &CodedSet, members: &[usize]) -> (Vec<f32>, Vec<f32>) {
     let mut queries = Vec::with_capacity(members.len() * set.set.sample_len());
     let mut outputs = Vec::with_capacity(members.len() * set.set.outputs());

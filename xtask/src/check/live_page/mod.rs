@@ -23,8 +23,7 @@ pub(crate) fn run() -> Result<()> {
     let frontend = debug("parapet-frontend");
     let said = cmd!(sh, "{frontend} hash-key").quiet().read()?;
     let mut words = said.split_whitespace().skip(1).step_by(2);
-    let printed = words.next().zip(words.next());
-    let (key, hash) = printed.context("hash-key prints no key")?;
+    let (key, hash) = words.next().zip(words.next()).context("hash-key prints no key")?;
     let admin = free_address()?;
     let config =
         |replicas: &[String], parity: &[String]| configuration(&admin, hash, replicas, parity);
@@ -41,8 +40,7 @@ pub(crate) fn run() -> Result<()> {
             --picture {picture} --load-seconds {LOAD_SECONDS}"
     );
     steps.quiet().run()?;
-    let report = cluster.cluster.end_load(&cluster.frontend)?;
-    let answered = figure(&report, "/counts/answered")?;
+    let answered = figure(&cluster.cluster.end_load(&cluster.frontend)?, "/counts/answered")?;
     println!(
         "the live page shows what it ought to; {answered} requests meanwhile; look at {}",
         picture.display()

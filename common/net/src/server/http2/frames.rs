@@ -11,16 +11,13 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes of other frames than requests' that a connection may bring: the pings of one that
-/// lives for long.
+/// Bytes of other frames than requests' that a connection may bring: a long-lived one's pings.
 const FREE: u64 = 1 << 20;
 /// The same for each byte of a request.
 const SHARE: u64 = 8;
-/// Bytes of answers that are worth one of them. Updates of the windows take far less of each, a
-/// PING's answer far more.
+/// Bytes of answers worth one of them: window updates take far less of each, pings far more.
 const WRITTEN: u64 = 64;
-/// Bytes after which others have their turn. The small frames in them take longer than anything
-/// else of their size.
+/// Bytes after which others have their turn: small frames take longest for their size.
 const TURN: usize = 16 * 1024;
 
 /// Bytes before the first frame.

@@ -46,8 +46,7 @@ const MAX_BROKEN_STREAMS: usize = 256;
 /// closed when nothing was in flight for as long: the client does not close it.
 const LAST_CALL: Duration = Duration::from_millis(500);
 
-/// A service, over HTTP/2. Its requests have an [`Allowance`] in their extensions, one
-/// for each connection.
+/// A service, over HTTP/2. Requests have their connection's [`Allowance`] in their extensions.
 #[derive(Debug, Clone)]
 pub struct Http2<S> {
     pub(crate) service: S,

@@ -111,14 +111,9 @@ impl Watch {
         if idle_end <= now {
             return Ok(Over::Idle);
         }
-        let min_rate = f64::from(limits.min_write_rate.max(1));
-        let end = |(since, taken): &(Instant, usize)| {
-            let earned =
-                Duration::try_from_secs_f64(*taken as f64 / min_rate).unwrap_or(Duration::MAX);
-            since.checked_add(limits.write_timeout.saturating_add(earned))
-        };
-        let unread = state.answers.values().filter_map(end).min();
-        match unread {
+        let end =
+            |(since, taken): &(Instant, usize)| since.checked_add(limits.time_to_take(*taken));
+        match state.answers.values().filter_map(end).min() {
             Some(end) if end <= now => Ok(Over::Unread),
             Some(end) => Err(idle_end.min(end)),
             None => Err(idle_end.min(now + limits.write_timeout)),
@@ -154,8 +149,7 @@ impl Ticket {
 
     pub(super) fn taken(&self, bytes: usize) {
         let mut state = self.watch.state.lock();
-        let answer = self.answer.and_then(|number| state.answers.get_mut(&number));
-        if let Some((_, taken)) = answer {
+        if let Some((_, taken)) = self.answer.and_then(|number| state.answers.get_mut(&number)) {
             *taken += bytes;
         }
     }
