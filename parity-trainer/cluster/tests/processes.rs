@@ -17,19 +17,25 @@ const LIMIT: Duration = Duration::from_secs(100);
 
 /// The moments and the 20 kills are `cargo xtask chaos parameter-server`'s; here, that nothing is
 /// lost and nothing hangs.
-async fn survive(registry: RegistryChoice, stop_registry: Option<Duration>) -> ChaosOutcome {
+async fn survive(
+    registry: RegistryChoice,
+    stop_registry: Option<Duration>,
+    moves: bool,
+) -> ChaosOutcome {
     let plan = Plan {
         program: PROGRAM.into(),
-        kills: 2,
+        // Long enough for a move or two.
+        kills: if moves { 6 } else { 2 },
         registry,
         stop_registry,
         seed: 5,
         undisturbed: 2,
+        moves,
     };
     let mut outcome = ChaosOutcome::default();
     let ended = run::run(&plan, &mut outcome).await;
     assert!(ended.is_ok(), "{ended:?}: {outcome:?}");
-    assert_eq!((outcome.kills.len(), outcome.undisturbed.len()), (2, 2));
+    assert_eq!((outcome.kills.len(), outcome.undisturbed.len()), (plan.kills, 2));
     let has_worked = outcome.acknowledged > 0 && outcome.steps > 0 && outcome.loss.is_some();
     assert!(has_worked, "{outcome:?}");
     assert!(outcome.percentile(1.0) < Duration::from_secs(20), "{outcome:?}");
@@ -38,7 +44,12 @@ async fn survive(registry: RegistryChoice, stop_registry: Option<Duration>) -> C
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_servers_are_succeeded_and_no_acknowledged_push_is_lost() {
-    survive(RegistryChoice::Coordinator, None).await;
+    survive(RegistryChoice::Coordinator, None, false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_while_ranges_move_away_from_slow_servers() {
+    survive(RegistryChoice::Coordinator, None, true).await;
 }
 
 /// The servers lead themselves, and the etcd stands still for longer than its leases last.
@@ -48,7 +59,7 @@ async fn training_goes_on_with_an_etcd_that_stands_still() {
         return;
     }
     let length = Duration::from_secs(3);
-    let outcome = survive(RegistryChoice::Etcd, Some(length)).await;
+    let outcome = survive(RegistryChoice::Etcd, Some(length), false).await;
     let stop = outcome.stop.unwrap();
     let has_waited = stop.acknowledged == 0 || stop.longest >= length;
     assert!(!has_waited, "it waited for etcd: {outcome:?}");

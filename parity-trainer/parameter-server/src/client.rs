@@ -89,7 +89,7 @@ pub struct Pulled {
     pub own: Clock,
     /// `keys x width` parameters.
     pub values: Shared<f32>,
-    /// What was served since the pull before: by each server, how many rows, in which time. The
+    /// Work of servers since the pull before: of each one, how many rows, in which time. The
     /// time that servers held the requests does not count.
     pub served: Vec<(NodeId, u64, Duration)>,
 }

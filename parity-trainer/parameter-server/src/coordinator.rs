@@ -56,7 +56,7 @@ pub struct ClusterState {
     pub lost: BTreeSet<(NodeId, ShardRef)>,
     /// The workers that the registry hears from.
     pub present_workers: BTreeSet<WorkerId>,
-    /// What workers have measured of servers.
+    /// Medians of the service times that workers have measured.
     pub services: BTreeMap<NodeId, ServiceTime>,
     pub plan: LoadPlan,
 }
@@ -107,7 +107,7 @@ impl CoordinatorConfig {
             hand_over: heartbeat.saturating_mul(300),
             birth: heartbeat.saturating_mul(10),
             min_servers: 1,
-            replan: Some(Duration::from_secs(5)),
+            replan: Some(Duration::from_secs(2)),
         }
     }
 }

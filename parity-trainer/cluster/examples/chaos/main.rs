@@ -34,6 +34,9 @@ struct Cli {
     /// Undisturbed trainings to compare the disturbed one with: none, or 2 to 10
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=10))]
     undisturbed: u64,
+    /// Say of one of three servers that it is slow, of another one each second, so that ranges move
+    #[arg(long)]
+    moves: bool,
     /// The most that a push may take at the 99th percentile of the kills, and while the registry
     /// stands still, in milliseconds
     #[arg(long, default_value_t = 1000)]
@@ -51,6 +54,7 @@ async fn main() -> ExitCode {
         stop_registry: cli.stop_registry.map(Duration::from_secs),
         seed: cli.seed,
         undisturbed: cli.undisturbed,
+        moves: cli.moves,
     };
     let mut outcome = ChaosOutcome::default();
     let ended = run::run(&plan, &mut outcome).await;

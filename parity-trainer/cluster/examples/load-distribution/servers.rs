@@ -149,7 +149,7 @@ fn start(space: &str, program: &PathBuf, words: &str) -> Process {
     Process(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
 }
 
-/// What is slow in a run.
+/// The slow server of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Slow {
     Nothing,
@@ -209,11 +209,11 @@ fn measure(args: &Args, replicas: usize, slow: Slow, rebalance: u64) -> Vec<f64>
 
 const ARMS: [(&str, Slow, u64); 6] = [
     ("ring, one slow", Slow::First, 0),
-    ("load distribution, one slow", Slow::First, 5),
+    ("load distribution, one slow", Slow::First, 2),
     ("oracle, one slow", Slow::Without, 0),
-    ("load distribution, another one slow after half of the time", Slow::Another, 5),
+    ("load distribution, another one slow after half of the time", Slow::Another, 2),
     ("ring, none slow", Slow::Nothing, 0),
-    ("load distribution, none slow", Slow::Nothing, 5),
+    ("load distribution, none slow", Slow::Nothing, 2),
 ];
 
 pub(crate) fn bench(args: &Args) {

@@ -171,7 +171,7 @@ struct LeadingArgs {
     min_servers: NonZeroUsize,
     /// Seconds between moves of ranges away from slow servers, at least; 0 to leave them where
     /// hashing puts them
-    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 2)]
     rebalance: u64,
     /// Milliseconds between signs of life; the same on all nodes
     #[arg(long, value_name = "MS", default_value_t = 100)]

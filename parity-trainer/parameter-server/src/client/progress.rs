@@ -77,7 +77,7 @@ impl Part {
     }
 }
 
-/// What each server has served since the last pull: rows, and the longest time of a part of
+/// Work of each server since the last pull: rows, and the longest time of a part of
 /// pushes and pulls. Parts wait for one another on their way, so the longest is that of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct ServedBy {

@@ -75,7 +75,7 @@ struct Search<'a> {
 struct Move {
     shard: usize,
     chain: Vec<NodeId>,
-    /// Those after it.
+    /// The rows after it.
     rows: Rows,
     score: f64,
 }

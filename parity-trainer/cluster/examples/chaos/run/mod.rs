@@ -14,11 +14,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::Signal;
 use parapet_cluster::node::{Membership, NodeConfig, Pending, TaskError, Transport, Worker};
-use parapet_cluster::registry::{Address, Member, Registry, View};
-use parapet_parameter_server::{ArrayId, ClientArray, Clock, NodeId, Route};
+use parapet_cluster::registry::{Address, Joining, Member, Registry, Report, View};
+use parapet_parameter_server::{ArrayId, ClientArray, Clock, LoadPlan, NodeId, Route, ServiceTime};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tokio::time::{Instant, sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
 
 use learning::Learners;
 pub use outcome::{ChaosOutcome, Kill, Stop};
@@ -53,6 +54,8 @@ pub struct Plan {
     pub seed: u64,
     /// Trainings without any disturbance, for comparison.
     pub undisturbed: u64,
+    /// Three servers, one of which is said to be slow, another one each second.
+    pub moves: bool,
 }
 
 /// Waits for a push or pull, no longer than anything may take.
@@ -80,9 +83,11 @@ pub async fn run(plan: &Plan, outcome: &mut ChaosOutcome) -> Result<()> {
     let mut processes = Processes::new(plan.program.clone());
     let address = processes.start_registry(plan.registry).await?;
     let registry = address.open().await?;
-    for _ in 0..2 {
+    for _ in 0..2 + usize::from(plan.moves) {
         processes.start_server(&address).await?;
     }
+    let slow =
+        plan.moves.then(|| AbortOnDropHandle::new(tokio::spawn(name_slow(registry.clone()))));
     let pushing = Pushing::start(&registry, address.cluster()).await?;
     let learners = Learners::start(&registry, address.cluster(), plan.undisturbed).await?;
     let pace = Some(PACE);
@@ -94,6 +99,7 @@ pub async fn run(plan: &Plan, outcome: &mut ChaosOutcome) -> Result<()> {
     chaos.outcome.acknowledged = chaos.pushing.finish().await?;
     ended?;
     (chaos.outcome.steps, chaos.outcome.loss) = (steps, Some(loss));
+    drop(slow);
     for number in 1..=plan.undisturbed {
         let (registry, seed) = (&chaos.registry, plan.seed + number);
         let learning = learners.begin(registry, number as u32, seed, None, steps);
@@ -102,6 +108,25 @@ pub async fn run(plan: &Plan, outcome: &mut ChaosOutcome) -> Result<()> {
         chaos.outcome.undisturbed.push(loss);
     }
     Ok(())
+}
+
+/// Says that one server is slow, another one each second, so that the leader moves ranges.
+async fn name_slow(registry: Registry) -> Result<()> {
+    let member = registry.join(Joining::Coordinator).await?;
+    let (mut random, mut plan) = (ChaCha8Rng::seed_from_u64(1), LoadPlan::default());
+    loop {
+        let view = Arc::clone(&registry.view().borrow());
+        for &node in view.servers.keys() {
+            let row_ns = 1 << random.random_range(10..20);
+            // One that has just died is no server any more.
+            let _ = member.report(Report::Service(node, ServiceTime { base_us: 0, row_ns }));
+        }
+        if view.table.plan != plan {
+            plan = view.table.plan.clone();
+            eprintln!("{} ranges move away from a slow server", plan.moved);
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
 }
 
 struct Chaos<'a> {
