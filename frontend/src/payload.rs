@@ -49,6 +49,12 @@ impl Input {
         }
     }
 
+    /// Returns true if the client has parameters for the instance, which no group could keep.
+    pub fn has_foreign_parameters(&self) -> bool {
+        let of_tensors = self.tensors.iter().any(|tensor| !tensor.parameters.is_empty());
+        of_tensors || !self.extra.parameters.is_empty()
+    }
+
     /// The upstream request's body, written once, however often it is sent.
     pub fn body(&self, encoding: Encoding) -> Result<&Encoded, ProtocolError> {
         let (cell, parameters) = match encoding {

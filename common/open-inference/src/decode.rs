@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 
 use bytes::Bytes;
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, IgnoredAny};
+use serde::de::{self, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::room::{Contents, Room, Unbounded};
@@ -116,15 +117,15 @@ struct OutputParameters {
 /// could take many times the bytes that it has in JSON.
 fn parameters<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Parameters, D::Error> {
     let entries = Option::<BTreeMap<String, &RawValue>>::deserialize(deserializer)?;
-    let entry = |(name, value): (String, &RawValue)| {
-        if value.get().starts_with(['[', '{']) {
-            let problem = "a parameter is a string, a number or a boolean";
-            return Err(D::Error::custom(problem));
-        }
-        let value = bounded::parse(value.get().as_bytes());
-        Ok((name, value.map_err(D::Error::custom)?))
-    };
+    let entry = |(name, value): (String, &RawValue)| Ok((name, parameter(value)?));
     entries.unwrap_or_default().into_iter().map(entry).collect()
+}
+
+fn parameter<E: de::Error>(value: &RawValue) -> Result<serde_json::Value, E> {
+    if value.get().starts_with(['[', '{']) {
+        return Err(E::custom("a parameter is a string, a number or a boolean"));
+    }
+    bounded::parse(value.get().as_bytes()).map_err(E::custom)
 }
 
 fn requested_output(header: OutputHeader) -> Result<RequestedOutput, ProtocolError> {
@@ -157,10 +158,42 @@ struct TensorHeader<'a> {
     data: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default)]
 struct TensorParameters {
     binary_data_size: Option<usize>,
     shared_memory_region: Option<IgnoredAny>,
+    others: Parameters,
+}
+
+impl<'de> Deserialize<'de> for TensorParameters {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(TensorParametersVisitor)
+    }
+}
+
+struct TensorParametersVisitor;
+
+impl<'de> Visitor<'de> for TensorParametersVisitor {
+    type Value = TensorParameters;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of parameters")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+        let mut parameters = TensorParameters::default();
+        while let Some(name) = entries.next_key::<Cow<'de, str>>()? {
+            match name.as_ref() {
+                "binary_data_size" => parameters.binary_data_size = entries.next_value()?,
+                SHARED_MEMORY => parameters.shared_memory_region = entries.next_value()?,
+                _ => {
+                    let value = parameter(entries.next_value()?)?;
+                    parameters.others.insert(name.into_owned(), value);
+                }
+            }
+        }
+        Ok(parameters)
+    }
 }
 
 fn tensors(
@@ -184,13 +217,11 @@ fn tensor(
     let TensorHeader { name, datatype, shape, parameters, data } = header;
     let tensor = || Excerpt::from(&name);
     let datatype = Datatype::of_tensor(&name, &datatype)?;
-    let binary_data_size = match parameters {
-        Some(parameters) if parameters.shared_memory_region.is_some() => {
-            return Err(ProtocolError::Extension { tensor: tensor(), parameter: SHARED_MEMORY });
-        }
-        parameters => parameters.and_then(|parameters| parameters.binary_data_size),
-    };
-    match (binary_data_size, data) {
+    let parameters = parameters.unwrap_or_default();
+    if parameters.shared_memory_region.is_some() {
+        return Err(ProtocolError::Extension { tensor: tensor(), parameter: SHARED_MEMORY });
+    }
+    let read = match (parameters.binary_data_size, data) {
         (Some(announced), None) => {
             let available = binary.len();
             if announced > available {
@@ -203,7 +234,8 @@ fn tensor(
             Tensor::new(name, datatype, shape, binary.split_to(announced))
         }
         (None, Some(data)) => json_data::tensor(contents, name, datatype, shape, data.get()),
-        (None, None) => Err(ProtocolError::MissingData { tensor: tensor() }),
-        (Some(_), Some(_)) => Err(ProtocolError::AmbiguousData { tensor: tensor() }),
-    }
+        (None, None) => return Err(ProtocolError::MissingData { tensor: tensor() }),
+        (Some(_), Some(_)) => return Err(ProtocolError::AmbiguousData { tensor: tensor() }),
+    };
+    Ok(Tensor { parameters: parameters.others, ..read? })
 }

@@ -135,7 +135,10 @@ fn tensor_headers<'a>(
             name: &tensor.name,
             datatype: tensor.datatype,
             shape: &tensor.shape,
-            parameters: is_binary.then_some(BinarySize { binary_data_size }),
+            parameters: (is_binary || !tensor.parameters.is_empty()).then_some(TensorParameters {
+                binary_data_size: is_binary.then_some(binary_data_size),
+                others: &tensor.parameters,
+            }),
             data,
         })
     };
@@ -171,14 +174,17 @@ struct TensorHeader<'a> {
     datatype: Datatype,
     shape: &'a [usize],
     #[serde(skip_serializing_if = "Option::is_none")]
-    parameters: Option<BinarySize>,
+    parameters: Option<TensorParameters<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<JsonData<'a>>,
 }
 
 #[derive(Serialize)]
-struct BinarySize {
-    binary_data_size: usize,
+struct TensorParameters<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    binary_data_size: Option<usize>,
+    #[serde(flatten)]
+    others: &'a Parameters,
 }
 
 #[derive(Serialize)]

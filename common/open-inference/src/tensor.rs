@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::error::MAX_AXES;
-use crate::{Datatype, Excerpt, ProtocolError};
+use crate::{Datatype, Excerpt, Parameters, ProtocolError};
 
 /// A tensor. `data` is row-major and little-endian, as in the binary tensor extension; BYTES
 /// elements are each preceded by their length as a little-endian `u32`.
@@ -18,6 +18,8 @@ pub struct Tensor {
     /// Contents; agrees with `shape` and `datatype` in every tensor that [`Tensor::new`] or
     /// the codec made.
     pub data: Bytes,
+    /// The client's or the server's own, passed on; none of those that the codec reads.
+    pub parameters: Parameters,
 }
 
 impl Datatype {
@@ -37,7 +39,8 @@ impl Tensor {
         shape: Vec<usize>,
         data: Bytes,
     ) -> Result<Self, ProtocolError> {
-        let tensor = Self { name: name.into(), datatype, shape, data };
+        let parameters = Parameters::new();
+        let tensor = Self { name: name.into(), datatype, shape, data, parameters };
         tensor.check()?;
         Ok(tensor)
     }

@@ -32,8 +32,10 @@ fn tensor() -> impl Strategy<Value = Tensor> {
                     .boxed(),
             };
             prop::collection::vec(element, count).prop_map(move |elements| {
-                Tensor::new(name.clone(), datatype, shape.clone(), elements.concat().into())
-                    .unwrap()
+                let data = elements.concat().into();
+                let tensor = Tensor::new(name.clone(), datatype, shape.clone(), data).unwrap();
+                let parameters = json!({ "codec": name }).as_object().unwrap().clone();
+                Tensor { parameters, ..tensor }
             })
         },
     )

@@ -258,7 +258,7 @@ impl<T: Transport> Driver<T> {
         input.traces = Members::of_query(trace.as_ref());
         // Its tensors, and the body for instances that is written of them.
         let bytes = 2 * input.len();
-        let may_join = input.extra.parameters.is_empty();
+        let may_join = !input.has_foreign_parameters();
         let input = Arc::new(input);
         let query = self.feed_locked(|locked, now| {
             let deadline = now + timeout;

@@ -99,9 +99,14 @@ async fn id_and_foreign_parameters_go_to_the_instance_and_come_back() {
         assert_eq!(told["provenance"], "exact");
         assert!(told.get("timeout").is_none() && told.get("sequence_id").is_none());
     }
+    // Those of one tensor.
+    let own =
+        body(&SAMPLE, "").replace(r#""datatype""#, r#""parameters":{"codec":"np"},"datatype""#);
+    let answer = post(served.address, INFER, &[], own).await.json();
+    assert_eq!(answer["outputs"][0]["parameters"]["codec"], "np", "{answer}");
     let uncoded = "parapet_queries_uncoded_total{model=\"linear\"";
     let metrics = served.metrics().await;
-    assert_eq!(metric(&metrics, uncoded), Some(4.0), "no group has them");
+    assert_eq!(metric(&metrics, uncoded), Some(5.0), "no group has them");
     let sequence = infer(served.address, &SAMPLE, r#""sequence_id":7"#).await;
     assert_eq!(sequence.status, StatusCode::BAD_REQUEST);
     assert!(sequence.error().contains("\"sequence_id\""), "{}", sequence.text());

@@ -123,7 +123,10 @@ async fn predict(outputs: usize, headers: HeaderMap, body: Bytes) -> Response {
         model_version: None,
         id: None,
         parameters,
-        outputs: vec![Tensor::from_f32("output", shape, &answers).unwrap()],
+        outputs: vec![Tensor {
+            parameters: request.inputs[0].parameters.clone(),
+            ..Tensor::from_f32("output", shape, &answers).unwrap()
+        }],
     };
     let encoded = encode_response(&response, |_| true).unwrap();
     let length = encoded.header_length.unwrap().to_string();

@@ -1,7 +1,7 @@
 //! Joining requests on the batch axis, and splitting the outputs again.
 
 use bytes::{Bytes, BytesMut};
-use parapet_open_inference::Tensor;
+use parapet_open_inference::{Parameters, Tensor};
 
 use crate::engine::EngineError;
 
@@ -22,7 +22,8 @@ pub(super) fn join(requests: &[&[Tensor]]) -> Vec<Tensor> {
         if let Some(rows) = shape.first_mut() {
             *rows = parts().filter_map(|part| part.shape.first()).sum();
         }
-        Tensor { name: tensor.name.clone(), datatype: tensor.datatype, shape, data: data.freeze() }
+        let (name, datatype) = (tensor.name.clone(), tensor.datatype);
+        Tensor { name, datatype, shape, data: data.freeze(), parameters: Parameters::new() }
     };
     first.iter().enumerate().map(joined).collect()
 }
@@ -68,7 +69,8 @@ fn take_rows(rest: &mut Tensor, rows: usize) -> Tensor {
         *taken = rows.min(*left);
         *left -= *taken;
     }
-    Tensor { name: rest.name.clone(), datatype: rest.datatype, shape, data }
+    let (name, datatype) = (rest.name.clone(), rest.datatype);
+    Tensor { name, datatype, shape, data, parameters: Parameters::new() }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::num::NonZeroUsize;
 
 use parapet_config::FileError;
 use parapet_config::repository::{ModelEntry, TensorSpec};
-use parapet_open_inference::Tensor;
+use parapet_open_inference::{Parameters, Tensor};
 
 pub use onnx::OnnxEngine;
 pub(crate) use parapet_onnx::runtime::one_line;
@@ -31,7 +31,8 @@ pub(crate) fn zeros(spec: &TensorSpec, rows: usize) -> Tensor {
     // Of BYTES, the length of an empty element.
     let size = spec.datatype.size().unwrap_or(size_of::<u32>());
     let data = vec![0; shape.iter().product::<usize>() * size].into();
-    Tensor { name: spec.name.clone(), datatype: spec.datatype, shape, data }
+    let parameters = Parameters::new();
+    Tensor { name: spec.name.clone(), datatype: spec.datatype, shape, data, parameters }
 }
 
 /// Loads `version` of a TorchScript model; a build without the feature `torch` refuses.

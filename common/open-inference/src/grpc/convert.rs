@@ -153,7 +153,8 @@ fn read_tensor(message: InferTensor, raw: Option<Bytes>) -> Result<Tensor, Proto
         }
         None => contents::to_bytes(&name, datatype, contents)?,
     };
-    Tensor::new(name, datatype, axes, data)
+    let tensor = Tensor::new(name, datatype, axes, data)?;
+    Ok(Tensor { parameters: read_parameters(parameters), ..tensor })
 }
 
 fn write_tensors(tensors: &[Tensor], form: Form) -> (Vec<InferTensor>, Vec<Bytes>) {
@@ -162,7 +163,7 @@ fn write_tensors(tensors: &[Tensor], form: Form) -> (Vec<InferTensor>, Vec<Bytes
         name: tensor.name.clone(),
         datatype: tensor.datatype.name().to_owned(),
         shape: tensor.shape.iter().map(axis).collect(),
-        parameters: BTreeMap::new(),
+        parameters: write_parameters(&tensor.parameters),
         contents,
     };
     let typed = |tensor| Some(message(tensor, Some(contents::typed(tensor)?)));

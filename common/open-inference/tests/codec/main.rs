@@ -7,8 +7,9 @@ mod memory;
 
 use bytes::Bytes;
 use parapet_open_inference::{
-    Datatype, Encoding, InferRequest, InferResponse, ProtocolError, RequestedOutput, Room, Tensor,
-    decode_request, decode_request_within, decode_response, encode_request, encode_response,
+    Datatype, Encoded, Encoding, InferRequest, InferResponse, ProtocolError, RequestedOutput, Room,
+    Tensor, decode_request, decode_request_within, decode_response, encode_request,
+    encode_response,
 };
 
 fn decode(json: &str) -> Result<InferRequest, ProtocolError> {
@@ -65,6 +66,27 @@ fn parameters_are_scalars_and_not_many() {
     assert_eq!(many(1024).unwrap().parameters.len(), 1024);
     let refused = many(1025).unwrap_err().to_string();
     assert!(refused.contains("an object of more than 1024"), "{refused}");
+    assert!(with("[]").is_err());
+}
+
+#[test]
+fn parameters_of_a_tensor_are_kept_in_every_form() {
+    let with = |parameters: &str| {
+        decode(&format!(
+            r#"{{"inputs":[{{"name":"x","datatype":"UINT8","shape":[2],
+            "parameters":{parameters},"data":[1,2]}}]}}"#
+        ))
+    };
+    let request = with(r#"{"codec":"np","level":3}"#).unwrap();
+    let parameters = &request.inputs[0].parameters;
+    assert_eq!(serde_json::to_string(parameters).unwrap(), r#"{"codec":"np","level":3}"#);
+    for encoding in [Encoding::Json, Encoding::Binary] {
+        let Encoded { body, header_length } = encode_request(&request, encoding).unwrap();
+        assert_eq!(decode_request(body, header_length).unwrap().inputs, request.inputs);
+    }
+    assert!(with("null").unwrap().inputs[0].parameters.is_empty());
+    let nested = with(r#"{"codec":{}}"#).unwrap_err().to_string();
+    assert!(nested.contains("a number or a boolean"), "{nested}");
     assert!(with("[]").is_err());
 }
 

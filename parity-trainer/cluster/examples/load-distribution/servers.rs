@@ -1,5 +1,6 @@
 //! Gain of moving shards away from a slow server: four servers in network namespaces of their own
-//! behind rate-limited links (`tc tbf`, both ways), one of which has an eighth of the bandwidth.
+//! behind rate-limited links (`tc tbf`, both ways), one of which has an eighth of the bandwidth; or
+//! without limits, and one has a quarter of a processor (a control group's quota).
 //!
 //! One process pushes the gradients of four executors and pulls the parameters, and computes
 //! nothing, so that a step takes what the servers take. The oracle is the cluster without the slow
@@ -37,6 +38,9 @@ pub(crate) struct Args {
     replicas: Vec<usize>,
     #[arg(long, default_value_t = 1)]
     rounds: usize,
+    /// Only arms with these words in their names
+    #[arg(long, default_value = "")]
+    only: String,
 }
 
 #[derive(Debug, clap::Args)]
@@ -82,7 +86,7 @@ fn run(words: &str) {
 struct Network;
 
 impl Network {
-    fn new() -> Self {
+    fn new(is_limited: bool) -> Self {
         let network = Self;
         network.remove();
         run(&format!("ip netns add {HUB}"));
@@ -99,7 +103,9 @@ impl Network {
             run(&format!("ip -n {HUB} link set s{server} master bridge up"));
             run(&format!("ip -n {space} address add 10.78.0.{}/24 dev eth0", server + 1));
             run(&format!("ip -n {space} link set eth0 up"));
-            network.limit(server, RATE);
+            if is_limited {
+                network.limit(server, RATE);
+            }
         }
         network
     }
@@ -158,18 +164,41 @@ enum Slow {
     Another,
     /// The slow one is left out.
     Without,
+    /// No link is; the first server's processor is.
+    Processor,
+    /// The same, and it is left out.
+    WithoutProcessor,
 }
 
-/// Steps in each second's stretch of `last` seconds at the end of each half that counts.
+impl Slow {
+    const fn is_processor(self) -> bool {
+        matches!(self, Self::Processor | Self::WithoutProcessor)
+    }
+
+    const fn is_oracle(self) -> bool {
+        matches!(self, Self::Without | Self::WithoutProcessor)
+    }
+}
+
+/// Gives a process a quarter of a processor.
+fn throttle(process: &Process) {
+    let folder = std::path::Path::new("/sys/fs/cgroup");
+    let (folder, limit) = match folder.join("cpu").is_dir() {
+        true => (folder.join("cpu/parapet-slow"), ("cpu.cfs_quota_us", "25000")),
+        false => (folder.join("parapet-slow"), ("cpu.max", "25000 100000")),
+    };
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join(limit.0), limit.1).unwrap();
+    std::fs::write(folder.join("cgroup.procs"), process.0.id().to_string()).unwrap();
+}
+
+/// Steps/s in the last seconds of each stretch that counts.
 fn measure(args: &Args, replicas: usize, slow: Slow, rebalance: u64) -> Vec<f64> {
-    let network = Network::new();
+    let network = Network::new(!slow.is_processor());
     let folder = std::env::current_exe().unwrap();
     let program = folder.parent().unwrap().parent().unwrap().join("parapet-parameter-server");
-    let servers: Vec<usize> = match slow {
-        Slow::Without => (1..SERVERS).collect(),
-        _ => (0..SERVERS).collect(),
-    };
-    if !matches!(slow, Slow::Nothing | Slow::Without) {
+    let servers: Vec<usize> = (usize::from(slow.is_oracle())..SERVERS).collect();
+    if matches!(slow, Slow::First | Slow::Another) {
         network.limit(0, SLOW);
     }
     let leading =
@@ -182,7 +211,11 @@ fn measure(args: &Args, replicas: usize, slow: Slow, rebalance: u64) -> Vec<f64>
             "server --registry parapet://{REGISTRY} --listen 10.78.0.{}:0 {leading}",
             server + 1
         );
-        processes.push(start(&space(server), &program, &words));
+        let process = start(&space(server), &program, &words);
+        if slow == Slow::Processor && server == 0 {
+            throttle(&process);
+        }
+        processes.push(process);
         std::thread::sleep(Duration::from_millis(300));
     }
     let own = std::env::current_exe().unwrap();
@@ -207,13 +240,16 @@ fn measure(args: &Args, replicas: usize, slow: Slow, rebalance: u64) -> Vec<f64>
     ends.into_iter().map(rate).collect()
 }
 
-const ARMS: [(&str, Slow, u64); 6] = [
+const ARMS: [(&str, Slow, u64); 9] = [
     ("ring, one slow", Slow::First, 0),
     ("load distribution, one slow", Slow::First, 2),
     ("oracle, one slow", Slow::Without, 0),
     ("load distribution, another one slow after half of the time", Slow::Another, 2),
     ("ring, none slow", Slow::Nothing, 0),
     ("load distribution, none slow", Slow::Nothing, 2),
+    ("ring, a quarter of a processor", Slow::Processor, 0),
+    ("load distribution, a quarter of a processor", Slow::Processor, 2),
+    ("oracle, a quarter of a processor", Slow::WithoutProcessor, 0),
 ];
 
 pub(crate) fn bench(args: &Args) {
@@ -228,6 +264,9 @@ pub(crate) fn bench(args: &Args) {
         let mut runs: Vec<Vec<Vec<f64>>> = vec![Vec::new(); ARMS.len()];
         for round in 0..args.rounds {
             for (runs, &(name, slow, rebalance)) in runs.iter_mut().zip(&ARMS) {
+                if !name.contains(&args.only) {
+                    continue;
+                }
                 let rates = measure(args, replicas, slow, rebalance);
                 eprintln!("round {round}, {replicas} replicas, {name}: {rates:.2?} steps/s");
                 runs.push(rates);
@@ -235,15 +274,20 @@ pub(crate) fn bench(args: &Args) {
         }
         let rate =
             |arm: usize, half: usize| median(runs[arm].iter().map(|run| run[half]).collect());
-        let oracle = rate(2, 0);
         for (arm, (name, slow, _)) in ARMS.iter().enumerate() {
-            let ring = rate(if *slow == Slow::Nothing { 4 } else { 0 }, 0);
+            if runs[arm].is_empty() {
+                continue;
+            }
+            let (ring, oracle) = match slow {
+                Slow::Nothing => (4, None),
+                slow if slow.is_processor() => (6, Some(8)),
+                _ => (0, Some(2)),
+            };
+            let ring = rate(ring, 0);
             let last = runs[arm][0].len() - 1;
             let own = rate(arm, last);
-            let over = match slow {
-                Slow::Nothing => "-".to_owned(),
-                _ => format!("{:.2}", own / oracle),
-            };
+            let over = oracle.map(|oracle| format!("{:.2}", own / rate(oracle, 0)));
+            let over = over.unwrap_or_else(|| "-".to_owned());
             println!("| {replicas} | {name} | {own:.2} | {:.2} | {over} |", own / ring);
         }
     }
