@@ -105,9 +105,14 @@ fn bad_input_gets_one_line_and_exit_code_2() {
     workplace.refused(&none, &["models/none: no such model; give"]);
     let nowhere = "train-deployed --data nowhere --out models --name parity";
     workplace.refused_at_once(nowhere, &["no train-images-idx3-ubyte[.gz]"]);
-    fs::write(workplace.at("wrong.toml"), "batch = \"many\"\n").unwrap();
-    let named = "wrong.toml: batch: invalid type: string \"many\", expected a whole number";
-    workplace.refused_at_once("train-deployed --config wrong.toml", &[named]);
+    for (setting, named) in [
+        ("batch = \"many\"", "batch: invalid type: string \"many\", expected a whole number"),
+        ("bach = 8", "unknown setting `bach`"),
+    ] {
+        fs::write(workplace.at("wrong.toml"), format!("# mine\n\n{setting}\n")).unwrap();
+        let named = format!("wrong.toml: line 3: {named}");
+        workplace.refused_at_once("train-deployed --config wrong.toml", &[&named]);
+    }
     let no_data = "--data is needed, here or as `data` in";
     workplace.refused_at_once("train-deployed", &[no_data]);
     let network = format!("train --model models/quarters {out} --network resnet");

@@ -1,5 +1,6 @@
 //! Settings from flags and a TOML file, for every training.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -45,15 +46,15 @@ impl<S: Checked> Flags<S> {
         let table = toml::Table::try_from(&self.values);
         let mut table = table.map_err(|error| TrainError::settings(None, &error.to_string()))?;
         let known = S::augment_args(clap::Command::new(""));
-        for (name, value) in place.map_or(Ok(toml::Table::new()), read)? {
+        for (name, value, line) in place.map_or(Ok(Vec::new()), read)? {
             let id = name.replace('-', "_");
             if !known.get_arguments().any(|argument| *argument.get_id() == id) {
-                return Err(wrong(&format!("unknown setting `{name}`")));
+                return Err(wrong(&format!("line {line}: unknown setting `{name}`")));
             }
             if matches.value_source(&id) != Some(ValueSource::CommandLine) {
                 table.insert(name.clone(), value);
                 let one = toml_file::convert::<S>(table.clone());
-                one.map_err(|mistake| wrong(&format!("{name}: {mistake}")))?;
+                one.map_err(|mistake| wrong(&format!("line {line}: {name}: {mistake}")))?;
             }
         }
         let settings: S = toml_file::convert(table).map_err(|mistake| wrong(&mistake))?;
@@ -71,10 +72,18 @@ impl<S: Checked> Flags<S> {
     }
 }
 
-fn read(config: &Path) -> Result<toml::Table, TrainError> {
+/// The settings of a file, each with its line.
+fn read(config: &Path) -> Result<Vec<(String, toml::Value, usize)>, TrainError> {
     let unread = |error| TrainError::settings(Some(config), &format!("cannot read: {error}"));
     let text = fs::read_to_string(config).map_err(unread)?;
-    toml_file::parse(&text).map_err(|mistake| TrainError::settings(Some(config), &mistake))
+    let table = toml_file::parse::<BTreeMap<String, toml::Spanned<toml::Value>>>(&text);
+    let table = table.map_err(|mistake| TrainError::settings(Some(config), &mistake))?;
+    let line = |at: usize| text.get(..at).unwrap_or_default().split('\n').count();
+    let setting = |(name, value): (String, toml::Spanned<toml::Value>)| {
+        let line = line(value.span().start);
+        (name, value.into_inner(), line)
+    };
+    Ok(table.into_iter().map(setting).collect())
 }
 
 #[derive(Debug, Clone, PartialEq, clap::Args, Serialize, Deserialize)]
