@@ -136,7 +136,7 @@ pub struct Coordinator {
 }
 
 /// Part of the slowest server's time that a load plan must save.
-const GAIN: f64 = 0.05;
+const GAIN: f64 = 0.1;
 
 fn track<K: Ord>(since: &mut BTreeMap<K, Duration>, now: Duration, current: BTreeSet<K>) {
     since.retain(|key, _| current.contains(key));
@@ -250,7 +250,9 @@ impl Coordinator {
         let servers = servers.map(|(node, _)| (node, time(node))).collect();
         let shards = routes.iter().map(|route| (route.range.len(), route.chain.clone()));
         let shards: Vec<_> = shards.collect();
-        let plan = plan(&shards, &servers, GAIN)?;
+        let is_untried = |node: &&NodeId| !cluster.services.contains_key(*node);
+        let untried = live.iter().filter(is_untried).copied().collect();
+        let plan = plan(&shards, &servers, &untried, GAIN)?;
         self.planned = Some(now);
         let micros = |seconds: f64| (seconds * 1e6) as u64;
         let moves = shards.iter().zip(&plan.chains).filter(|((_, old), new)| old != *new);

@@ -40,9 +40,9 @@ impl ServiceTime {
         }
     }
 
-    /// Returns true if they differ by more than a fifth for some number of rows that matters.
+    /// Returns true if they differ by more than a tenth for some number of rows that matters.
     pub fn is_far_from(self, other: Self) -> bool {
-        let is_far = |own: u64, other: u64| 4 * own > 5 * other || 5 * own < 4 * other;
+        let is_far = |own: u64, other: u64| 10 * own > 11 * other || 11 * own < 10 * other;
         is_far(self.row_ns, other.row_ns)
             || (is_far(self.base_us, other.base_us) && self.base_us.abs_diff(other.base_us) > 1_000)
     }

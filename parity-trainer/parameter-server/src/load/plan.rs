@@ -1,6 +1,6 @@
 //! Assignment of shards to servers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::ServiceTime;
 use crate::NodeId;
@@ -36,14 +36,20 @@ pub struct Plan {
 
 /// Returns other chains for these shards, among `servers`, under which the slowest server takes
 /// less time; `None` if that would save less than `gain` of it. Shards move one by one from the
-/// slowest server, so that the times of the slowest servers fall most.
-pub fn plan(shards: &Shards, servers: &BTreeMap<NodeId, ServiceTime>, gain: f64) -> Option<Plan> {
+/// slowest server, so that the times of the slowest servers fall most. Of servers that are
+/// `untried`, those without a shard get one, and show what they can do.
+pub fn plan(
+    shards: &Shards,
+    servers: &BTreeMap<NodeId, ServiceTime>,
+    untried: &BTreeSet<NodeId>,
+    gain: f64,
+) -> Option<Plan> {
     let mut rows: Rows = servers.keys().map(|&node| (node, 0)).collect();
     for (size, chain) in shards {
         roles(chain).for_each(|node| *rows.entry(node).or_default() += size);
     }
     let chains = Vec::from_iter(shards.iter().map(|(_, chain)| chain.clone()));
-    let mut search = Search { shards, servers, chains, rows };
+    let mut search = Search { shards, servers, untried, chains, rows };
     let (before, _) = search.slowest()?;
     let (mut after, mut chains) = (before, None);
     for _ in 0..MOVES {
@@ -68,6 +74,7 @@ type Rows = BTreeMap<NodeId, u64>;
 struct Search<'a> {
     shards: &'a Shards,
     servers: &'a BTreeMap<NodeId, ServiceTime>,
+    untried: &'a BTreeSet<NodeId>,
     chains: Vec<Vec<NodeId>>,
     rows: Rows,
 }
@@ -101,6 +108,7 @@ impl Search<'_> {
     /// The move of a shard away from this server that saves most, if that is worth it.
     fn best_move(&self, worst: f64, from: NodeId) -> Option<Move> {
         let mut targets = Vec::from_iter(self.times(&self.rows));
+        targets.retain(|(time, node)| *time <= 0.0 || !self.untried.contains(node));
         targets.sort_by(|one, other| one.0.total_cmp(&other.0));
         let mut best: Option<Move> = None;
         for (shard, ((size, _), chain)) in self.shards.iter().zip(&self.chains).enumerate() {
@@ -154,7 +162,7 @@ mod tests {
     fn slow_server_gets_what_it_does_in_the_others_time() {
         let plan = |count, row_ns: &[u64], replicas| {
             let shards = spread(count, row_ns.len() as u64, replicas);
-            let chains = plan(&shards, &servers(row_ns), 0.05);
+            let chains = plan(&shards, &servers(row_ns), &BTreeSet::new(), 0.05);
             chains.map(|plan| counts(&plan.chains, row_ns.len() as u64))
         };
         assert_eq!(plan(16, &[10; 4], 1), None, "all are as fast");
@@ -168,8 +176,11 @@ mod tests {
     #[test]
     fn one_server_with_everything_shares_it() {
         let shards: Vec<_> = (0..8).map(|_| (50, vec![NodeId(0)])).collect();
-        let plan = plan(&shards, &servers(&[10; 4]), 0.05).unwrap();
+        let plan = plan(&shards, &servers(&[10; 4]), &BTreeSet::new(), 0.05).unwrap();
         assert_eq!(counts(&plan.chains, 4), [2, 2, 2, 2]);
+        let untried = [NodeId(3)].into();
+        let plan = super::plan(&shards, &servers(&[10; 4]), &untried, 0.05).unwrap();
+        assert_eq!(counts(&plan.chains, 4), [3, 2, 2, 1]);
     }
 
     proptest! {
@@ -179,7 +190,7 @@ mod tests {
         ) {
             let servers = servers(&row_ns);
             let before = spread(count, row_ns.len() as u64, replicas);
-            let plan = plan(&before, &servers, 0.05);
+            let plan = plan(&before, &servers, &BTreeSet::new(), 0.05);
             let Some(Plan { chains, .. }) = plan else { return Ok(()) };
             let slowest = |chains: &[Vec<NodeId>]| {
                 let rows = |node| chains.iter().flat_map(|chain| roles(chain))

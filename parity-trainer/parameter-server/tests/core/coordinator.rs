@@ -422,6 +422,9 @@ fn shard_leaves_a_slow_server_once_it_is_known_and_stays_away_under_a_new_leader
     assert_eq!(held(&cluster.routing, 1), 5);
     cluster.servers.insert(NodeId(5), 1);
     settle(&mut leader, &mut cluster, 40_000);
+    assert_eq!(held(&cluster.routing, 5), 0, "one shard less would save nothing");
+    cluster.services.insert(NodeId(5), time(10_000));
+    settle(&mut leader, &mut cluster, 46_000);
     assert_eq!(held(&cluster.routing, 5), 4);
     // One that leaves is emptied as ever.
     cluster.servers.insert(NodeId(2), 0);

@@ -6,17 +6,17 @@ use std::time::Duration;
 use parapet_parameter_server::{NodeId, ServiceModel, ServiceTime};
 
 /// Time between two tellings about a server, at least.
-const EVERY: Duration = Duration::from_secs(1);
+const EVERY: Duration = Duration::from_secs(2);
 
-/// Time after which a server that serves nothing here is told to take half as long, so that it is
-/// tried again.
-const RETRY: Duration = Duration::from_secs(15);
+/// Time after which a server that serves nothing here is not known any longer, so that it is tried
+/// again.
+const RETRY: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Default)]
 struct Measured {
     model: ServiceModel,
     told: Option<ServiceTime>,
-    /// When it was told of, and when it served something, last.
+    /// Time at which it was told of, and at which it served something, last.
     told_at: Duration,
     seen_at: Duration,
 }
@@ -27,34 +27,41 @@ pub(super) struct ServiceMeter(BTreeMap<NodeId, Measured>);
 
 impl ServiceMeter {
     /// Takes in what a step was served: by which server, how many rows, in which time. Returns what
-    /// is to be told, as it has changed.
+    /// is to be told, as it has changed; nothing of a server that is not known any longer.
     pub(super) fn observe(
         &mut self,
         now: Duration,
         served: &[(NodeId, u64, Duration)],
-    ) -> Vec<(NodeId, ServiceTime)> {
+    ) -> Vec<(NodeId, Option<ServiceTime>)> {
         for &(node, rows, took) in served {
             let measured = self.0.entry(node).or_default();
             measured.model.observe(rows, took);
             measured.seen_at = now;
         }
-        // One that is forgotten is as good as any other.
-        self.0.retain(|_, measured| measured.told.is_none_or(|told| told.row_ns > 0));
-        let tell = |(&node, measured): (&NodeId, &mut Measured)| {
-            let next = if now >= measured.seen_at.max(measured.told_at) + RETRY {
-                measured.model = ServiceModel::default();
-                let told = measured.told?;
-                ServiceTime { base_us: told.base_us / 2, row_ns: told.row_ns / 2 }
-            } else {
-                let is_due = measured.told.is_none() || now >= measured.told_at + EVERY;
-                let estimate = measured.model.estimate().filter(|_| is_due)?;
-                let is_far = |told: ServiceTime| estimate.is_far_from(told);
-                measured.told.is_none_or(is_far).then_some(estimate)?
-            };
-            (measured.told, measured.told_at) = (Some(next), now);
-            Some((node, next))
-        };
-        self.0.iter_mut().filter_map(tell).collect()
+        let mut news = Vec::new();
+        self.0.retain(|&node, measured| {
+            let is_known = now < measured.seen_at + RETRY;
+            if !is_known {
+                news.push((node, None));
+            } else if let Some(time) = measured.news(now) {
+                news.push((node, Some(time)));
+            }
+            is_known
+        });
+        news
+    }
+}
+
+impl Measured {
+    /// The estimate, if it is to be told.
+    fn news(&mut self, now: Duration) -> Option<ServiceTime> {
+        let is_due = self.told.is_none() || now >= self.told_at + EVERY;
+        let estimate = self.model.estimate().filter(|_| is_due)?;
+        if self.told.is_some_and(|told| !estimate.is_far_from(told)) {
+            return None;
+        }
+        (self.told, self.told_at) = (Some(estimate), now);
+        Some(estimate)
     }
 }
 
@@ -77,7 +84,7 @@ mod tests {
             let served = [fast, slow];
             let served = if now < 40 { &served[..] } else { &served[..1] };
             for (node, time) in meter.observe(second(now), served) {
-                told.push((now, node.0, time.row_ns / 1000));
+                told.push((now, node.0, time.map_or(0, |time| time.row_ns / 1000)));
             }
         }
         let firsts: Vec<_> = told.iter().filter(|(now, ..)| *now < 20).copied().collect();
@@ -86,7 +93,6 @@ mod tests {
         assert!(rest().all(|&(_, node, _)| node == 2), "{told:?}");
         let last = rest().rfind(|(now, ..)| *now < 40).map(|&(.., us)| us);
         assert!(last.is_some_and(|us| us > 700), "{told:?}");
-        let halved = rest().find(|(now, ..)| *now >= 54).map(|&(.., us)| us);
-        assert_eq!(halved, last.map(|us| us / 2), "{told:?}");
+        assert_eq!(told.last(), Some(&(59, 2, 0)), "{told:?}");
     }
 }

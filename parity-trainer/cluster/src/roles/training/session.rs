@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_parameter_server::{Clock, Shared, WorkerId};
+use parapet_parameter_server::{Clock, ServiceTime, Shared, WorkerId};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -306,9 +306,14 @@ impl Training {
         let (step, members) = (self.steps_done(), self.members());
         let now = self.since.elapsed();
         self.changes.end(now, step, members);
-        let services = self.service.observe(now, &served).into_iter();
-        let services = services.map(|(node, time)| Report::Service(node, time));
-        for report in services.chain(self.pace.end_step(now).map(Report::Pace)) {
+        let mut reports = Vec::from_iter(self.pace.end_step(now).map(Report::Pace));
+        for (node, time) in self.service.observe(now, &served) {
+            match time {
+                Some(time) => reports.push(Report::Service(node, time)),
+                None => self.membership.retract(Report::Service(node, ServiceTime::default())),
+            }
+        }
+        for report in reports {
             if let Err(error) = self.membership.report(report) {
                 tracing::warn!(%error, "the others are not told {report:?}");
             }
