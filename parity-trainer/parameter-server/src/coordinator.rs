@@ -135,8 +135,10 @@ pub struct Coordinator {
     decided: Duration,
 }
 
-/// Part of the slowest server's time that a load plan must save.
+/// Part of the slowest server's time that a load plan must save, and seconds: less is not worth
+/// the copies.
 const GAIN: f64 = 0.1;
+const GAIN_SECONDS: f64 = 5e-4;
 
 fn track<K: Ord>(since: &mut BTreeMap<K, Duration>, now: Duration, current: BTreeSet<K>) {
     since.retain(|key, _| current.contains(key));
@@ -253,6 +255,9 @@ impl Coordinator {
         let is_untried = |node: &&NodeId| !cluster.services.contains_key(*node);
         let untried = live.iter().filter(is_untried).copied().collect();
         let plan = plan(&shards, &servers, &untried, GAIN)?;
+        if plan.before - plan.after < GAIN_SECONDS {
+            return None;
+        }
         self.planned = Some(now);
         let micros = |seconds: f64| (seconds * 1e6) as u64;
         let moves = shards.iter().zip(&plan.chains).filter(|((_, old), new)| old != *new);

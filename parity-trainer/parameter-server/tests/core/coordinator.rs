@@ -397,7 +397,7 @@ fn shard_leaves_a_slow_server_once_it_is_known_and_stays_away_under_a_new_leader
     };
     assert!(held(&cluster.routing, 1) >= 3);
     let time = |row_ns| ServiceTime { base_us: 0, row_ns };
-    cluster.services = (1..=4).map(|node| (NodeId(node), time(10_000))).collect();
+    cluster.services = (1..=4).map(|node| (NodeId(node), time(1_000_000))).collect();
     let settle = |leader: &mut Coordinator, cluster: &mut ClusterState, from: u64| {
         for now in from..from + 100 {
             let change = leader.decide(ms(now), cluster);
@@ -408,7 +408,7 @@ fn shard_leaves_a_slow_server_once_it_is_known_and_stays_away_under_a_new_leader
     };
     settle(&mut leader, &mut cluster, 1);
     assert_eq!(cluster.plan, LoadPlan::default(), "nothing before the time is up");
-    cluster.services.insert(NodeId(1), time(80_000));
+    cluster.services.insert(NodeId(1), time(8_000_000));
     settle(&mut leader, &mut cluster, 5_001);
     assert_eq!(held(&cluster.routing, 1), 0, "{:?}", cluster.routing);
     let plan = cluster.plan.clone();
@@ -417,13 +417,13 @@ fn shard_leaves_a_slow_server_once_it_is_known_and_stays_away_under_a_new_leader
     let mut leader = Coordinator::new(config);
     settle(&mut leader, &mut cluster, 20_000);
     assert_eq!((held(&cluster.routing, 1), &cluster.plan), (0, &plan));
-    cluster.services.insert(NodeId(1), time(10_000));
+    cluster.services.insert(NodeId(1), time(1_000_000));
     settle(&mut leader, &mut cluster, 30_000);
     assert_eq!(held(&cluster.routing, 1), 5);
     cluster.servers.insert(NodeId(5), 1);
     settle(&mut leader, &mut cluster, 40_000);
     assert_eq!(held(&cluster.routing, 5), 0, "one shard less would save nothing");
-    cluster.services.insert(NodeId(5), time(10_000));
+    cluster.services.insert(NodeId(5), time(1_000_000));
     settle(&mut leader, &mut cluster, 46_000);
     assert_eq!(held(&cluster.routing, 5), 4);
     // One that leaves is emptied as ever.

@@ -32,7 +32,7 @@ impl Leading {
             hand_over: ms(30),
             birth: Duration::ZERO,
             min_servers: 1,
-            replan: Some(ms(20)),
+            replan: Some(ms(10)),
         };
         let shards = rng.random_range(1..4);
         let cluster = ClusterState {
@@ -267,7 +267,7 @@ impl Simulation {
                 cluster.servers.entry(node).and_modify(|weight| *weight = new);
             }
             9 => {
-                let row_ns = 1 << self.rng.random_range(10..20);
+                let row_ns = 1 << self.rng.random_range(12..25);
                 cluster.services.insert(node, ServiceTime { base_us: 0, row_ns });
             }
             8 => {
