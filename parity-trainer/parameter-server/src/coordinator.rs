@@ -15,18 +15,19 @@
 //!   hand-over whose receiver dies or hangs, or is not wanted any longer, ends with such a raise.
 
 mod liveness;
+mod replan;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::load::plan;
 use crate::{
     ArrayId, ChainChange, Epoch, Key, KeyRange, LoadPlan, NodeId, Peer, Placement, Route, Routing,
     RoutingError, ServiceTime, ShardRef, Step, WorkerId, next_step,
 };
 use liveness::Liveness;
+use replan::planned;
 
 /// A shard on its way to a server that will join the end of its chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -135,11 +136,6 @@ pub struct Coordinator {
     decided: Duration,
 }
 
-/// Part of the slowest server's time that a load plan must save, and seconds: less is not worth
-/// the copies.
-const GAIN: f64 = 0.1;
-const GAIN_SECONDS: f64 = 5e-4;
-
 fn track<K: Ord>(since: &mut BTreeMap<K, Duration>, now: Duration, current: BTreeSet<K>) {
     since.retain(|key, _| current.contains(key));
     for key in current {
@@ -212,60 +208,8 @@ impl Coordinator {
             keys.cut(shards).map(move |range| (array, range))
         });
         let ring = self.config.placement.ring(&servers).routing(0, ranges).ok()?;
-        let chosen = cluster.plan.chains.iter().filter(|(.., chain)| {
-            let holds = |node| servers.get(node).is_some_and(|&weight| weight > 0);
-            chain.len() == self.config.placement.replicas.clamp(1, named) && chain.iter().all(holds)
-        });
-        let chosen: BTreeMap<_, _> =
-            chosen.map(|(array, range, chain)| ((*array, *range), chain)).collect();
-        let mut routes = ring.routes().to_vec();
-        for route in &mut routes {
-            if let Some(&chain) = chosen.get(&(route.array, route.range)) {
-                route.chain.clone_from(chain);
-            }
-        }
-        Routing::new(0, routes).ok()
-    }
-
-    /// The plan of a cluster that stands still, if another one is worth its moves.
-    fn replan(
-        &mut self,
-        cluster: &ClusterState,
-        live: &BTreeSet<NodeId>,
-        wanted: &Routing,
-    ) -> Option<LoadPlan> {
-        let (now, replan) = (self.decided, self.config.replan?);
-        let routes = cluster.routing.routes();
-        let mut steps = routes.iter().map(|route| next_step(route, wanted, live));
-        let stands_still = cluster.hand_overs.is_empty() && steps.all(|step| step.is_none());
-        let mut known = Vec::from_iter(cluster.services.values().copied());
-        known.sort_unstable_by_key(|time| time.row_ns);
-        // One that is not known is as good as most: it is tried, and found out.
-        let usual = *known.get(known.len() / 2)?;
-        let is_due = now >= *self.planned.get_or_insert(now) + replan;
-        if !is_due || !stands_still {
-            return None;
-        }
-        let servers = self.liveness.weights(live, cluster).into_iter();
-        let servers = servers.filter(|&(_, weight)| weight > 0);
-        let time = |node| cluster.services.get(&node).copied().unwrap_or(usual);
-        let servers = servers.map(|(node, _)| (node, time(node))).collect();
-        let shards = routes.iter().map(|route| (route.range.len(), route.chain.clone()));
-        let shards: Vec<_> = shards.collect();
-        let is_untried = |node: &&NodeId| !cluster.services.contains_key(*node);
-        let untried = live.iter().filter(is_untried).copied().collect();
-        let plan = plan(&shards, &servers, &untried, GAIN)?;
-        if plan.before - plan.after < GAIN_SECONDS {
-            return None;
-        }
-        self.planned = Some(now);
-        let micros = |seconds: f64| (seconds * 1e6) as u64;
-        let moves = shards.iter().zip(&plan.chains).filter(|((_, old), new)| old != *new);
-        let moved = moves.count();
-        let chains = routes.iter().zip(plan.chains);
-        let chains = chains.map(|(route, chain)| (route.array, route.range, chain)).collect();
-        let (before_us, after_us) = (micros(plan.before), micros(plan.after));
-        Some(LoadPlan { chains, moved, before_us, after_us })
+        let replicas = self.config.placement.replicas.clamp(1, named);
+        planned(&ring, &cluster.plan, &servers, replicas)
     }
 
     fn remember(&mut self, now: Duration, cluster: &ClusterState) {
