@@ -18,10 +18,7 @@ pub enum ServeError {
     UnknownModel { model: Excerpt, served: Excerpt },
     #[error("model {model:?} has no version {version:?} here, only {served}")]
     UnknownVersion { model: Excerpt, version: Excerpt, served: u64 },
-    #[error(
-        "no {path:?} here: neither of the Open Inference Protocol, whose paths begin with /v2, nor \
-         of an extension that is served"
-    )]
+    #[error("no {path:?} here: not in the Open Inference Protocol, or in an extension not served")]
     UnknownPath { path: Excerpt },
     #[error("{path:?} does not take {method}")]
     Method { method: Excerpt, path: Excerpt },
