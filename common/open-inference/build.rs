@@ -12,12 +12,13 @@ mod service {
     use tonic_build::manual::{Builder, Method, Service};
 
     /// Name in Rust, name in the protocol.
-    const METHODS: [(&str, &str); 6] = [
+    const METHODS: [(&str, &str); 7] = [
         ("server_live", "ServerLive"),
         ("server_ready", "ServerReady"),
         ("model_ready", "ModelReady"),
         ("server_metadata", "ServerMetadata"),
         ("model_metadata", "ModelMetadata"),
+        ("model_config", "ModelConfig"),
         ("model_infer", "ModelInfer"),
     ];
 

@@ -18,7 +18,7 @@ pub enum ServeError {
     UnknownModel { model: Excerpt, served: Excerpt },
     #[error("model {model:?} has no version {version:?} here, only {served}")]
     UnknownVersion { model: Excerpt, version: Excerpt, served: u64 },
-    #[error("no {path:?} here; the Open Inference Protocol's paths begin with /v2")]
+    #[error("no {path:?} here: not in the Open Inference Protocol, or in an extension not served")]
     UnknownPath { path: Excerpt },
     #[error("{path:?} does not take {method}")]
     Method { method: Excerpt, path: Excerpt },

@@ -12,9 +12,10 @@ use http_body_util::Full;
 use parapet_frontend_core::Rejected;
 use parapet_net::server::{Allowance, RequestBody, Reserved};
 use parapet_open_inference::grpc::message::{
-    ModelInferRequest, ModelInferResponse, ModelMetadataRequest, ModelMetadataResponse,
-    ModelReadyRequest, ModelReadyResponse, ServerLiveRequest, ServerLiveResponse,
-    ServerMetadataRequest, ServerMetadataResponse, ServerReadyRequest, ServerReadyResponse,
+    ModelConfig, ModelConfigRequest, ModelConfigResponse, ModelInferRequest, ModelInferResponse,
+    ModelMetadataRequest, ModelMetadataResponse, ModelReadyRequest, ModelReadyResponse,
+    ServerLiveRequest, ServerLiveResponse, ServerMetadataRequest, ServerMetadataResponse,
+    ServerReadyRequest, ServerReadyResponse,
 };
 use parapet_open_inference::grpc::{
     Answer, DESCRIPTORS, Form, Inference, InferenceServer, InferenceService, MODEL_INFER,
@@ -38,12 +39,13 @@ use crate::request_context::{CLASS_HEADER, answer, write_names, write_provenance
 use crate::tenants::MixingDomain;
 
 const SERVICE: &str = "inference.GRPCInferenceService";
-const METHODS: [&str; 7] = [
+const METHODS: [&str; 8] = [
     "ServerLive",
     "ServerReady",
     "ModelReady",
     "ServerMetadata",
     "ModelMetadata",
+    "ModelConfig",
     "ModelInfer",
     "ModelStreamInfer",
 ];
@@ -337,6 +339,16 @@ impl InferenceService for Service {
         let model = self.model(&name, &version);
         let model = model.map_err(|error| status(&error))?;
         Ok(Response::new(model.metadata().into()))
+    }
+
+    async fn model_config(
+        &self,
+        request: Request<ModelConfigRequest>,
+    ) -> Answer<ModelConfigResponse> {
+        let ModelConfigRequest { name, version } = request.into_inner();
+        let model = self.model(&name, &version).map_err(|error| status(&error))?;
+        let config = Some(ModelConfig::new(&model.metadata(), model.max_rows()));
+        Ok(Response::new(ModelConfigResponse { config }))
     }
 
     async fn model_infer(&self, request: Request<ModelInferRequest>) -> Answer<ModelInferResponse> {

@@ -4,6 +4,7 @@ import argparse
 
 import clients
 import several_tensors
+import surface
 from cluster import Cluster, quoted
 
 
@@ -35,6 +36,8 @@ def main():
     parser.add_argument("--binaries", required=True)
     parser.add_argument("--repository", required=True)
     parser.add_argument("--logs", required=True)
+    parser.add_argument("--kserve", required=True, help="a Python that has KServe's SDK")
+    parser.add_argument("--write", action="store_true", help="write the table of docs/protocol.md")
     parser.add_argument("--mlserver", help="the mlserver program")
     parser.add_argument("--schemathesis", help="the schemathesis program")
     arguments = parser.parse_args()
@@ -51,6 +54,7 @@ def main():
                 import openapi
 
                 openapi.check(server, arguments.schemathesis)
+        surface.check(servers[0], arguments.kserve, arguments.write)
     several_tensors.check(arguments)
     if arguments.mlserver:
         import replica

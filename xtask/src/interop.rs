@@ -15,6 +15,9 @@ pub(crate) struct Args {
     /// Serve with MLServer beside our own instance, and have its answers decoded
     #[arg(long)]
     mlserver: bool,
+    /// Write the table of docs/protocol.md of what the clients can do, instead of comparing
+    #[arg(long)]
+    write: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -24,10 +27,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (repository, logs) = (folder.join("models"), folder.join("logs"));
     write_models(&sh, &repository)?;
     let (python, binaries) = (python::program("interop", "python")?, debug(""));
+    let (kserve, write) = (python::program("kserve", "python")?, args.write.then_some("--write"));
     let script = root().join("xtask/interop/main.py");
     let mut command = cmd!(
         sh,
-        "{python} -B {script} --binaries {binaries} --repository {repository} --logs {logs}"
+        "{python} -B {script} --binaries {binaries} --repository {repository} --logs {logs}
+            --kserve {kserve} {write...}"
     );
     for (wanted, tool) in [(args.schemathesis, "schemathesis"), (args.mlserver, "mlserver")] {
         if wanted {

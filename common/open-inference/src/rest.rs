@@ -8,12 +8,10 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 use crate::compression::{Coding, UNDERSTOOD, encode};
 use crate::{
-    CONTENT_TYPE_JSON, Datatype, Encoded, ErrorObject, Excerpt, HEADER_CONTENT_LENGTH,
-    ModelMetadata, ProtocolError, TensorMetadata,
+    CONTENT_TYPE_JSON, Encoded, ErrorObject, Excerpt, HEADER_CONTENT_LENGTH, ProtocolError,
 };
 
 /// Header that names a request in logs; taken from the client, or made anew, and echoed.
@@ -28,30 +26,6 @@ pub struct ModelPath {
     pub model: String,
     /// Its version; the one that the server chooses if `None`.
     pub version: Option<String>,
-}
-
-/// Configuration of a model that takes batches of up to `max_rows`, by Triton's extension: the
-/// fields that exist here, with its names.
-pub fn model_config(model: &ModelMetadata, max_rows: usize) -> Value {
-    let tensors = |tensors: &[TensorMetadata]| {
-        let described = |tensor: &TensorMetadata| {
-            let datatype = match tensor.datatype {
-                Datatype::Bytes => "STRING",
-                other => other.name(),
-            };
-            let dims = tensor.shape.get(1..).unwrap_or_default();
-            json!({ "name": tensor.name, "data_type": format!("TYPE_{datatype}"), "dims": dims })
-        };
-        tensors.iter().map(described).collect::<Vec<_>>()
-    };
-    json!({
-        "name": model.name,
-        "platform": model.platform,
-        "backend": "parapet",
-        "max_batch_size": max_rows,
-        "input": tensors(&model.inputs),
-        "output": tensors(&model.outputs),
-    })
 }
 
 /// The id that the client gave, if it can be echoed, or a fresh one.

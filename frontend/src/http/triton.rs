@@ -8,7 +8,8 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::routing::{get, post};
 use http::Uri;
-use parapet_open_inference::rest::{ModelPath, model_config};
+use parapet_open_inference::grpc::message::ModelConfig;
+use parapet_open_inference::rest::ModelPath;
 use serde_json::{Value, json};
 
 use super::{answer, check_may_count};
@@ -41,7 +42,7 @@ async fn configuration(
     Path(path): Path<ModelPath>,
 ) -> Result<Response, ServeError> {
     let model = app.model(&path.model, path.version.as_deref())?;
-    Ok(answer(&model_config(&model.metadata(), model.max_rows())))
+    Ok(answer(&ModelConfig::new(&model.metadata(), model.max_rows())))
 }
 
 async fn statistics(

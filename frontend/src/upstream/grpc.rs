@@ -8,11 +8,14 @@ mod within_tls;
 use std::error::Error as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parapet_frontend_core::{AttemptResult, Failure, FailureKind};
 use parapet_net::client::Tls;
 use parapet_net::tls::TlsFailure;
-use parapet_open_inference::grpc::message::{ModelMetadataRequest, ModelReadyRequest};
+use parapet_open_inference::grpc::message::{
+    ModelConfigRequest, ModelMetadataRequest, ModelReadyRequest,
+};
 use parapet_open_inference::grpc::{InferenceClient, read_response, write_request};
 use parapet_open_inference::{InferRequest, ModelMetadata, ProtocolError};
 use tokio::time::Instant;
@@ -36,6 +39,8 @@ pub(super) struct Instance {
     model: (String, String),
     way: Way,
     expected: Arc<Expected>,
+    /// Rows of a request that it takes, where it says so.
+    max_rows: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -72,6 +77,7 @@ impl Instance {
             ),
             way,
             expected: Arc::clone(&pool.expected),
+            max_rows: AtomicUsize::new(usize::MAX),
         }
     }
 
@@ -117,10 +123,29 @@ impl Instance {
     pub(super) async fn ready(&self) -> Result<(), Unready> {
         let (name, version) = self.model.clone();
         match self.client().model_ready(ModelReadyRequest { name, version }).await {
-            Ok(answer) if answer.get_ref().ready => Ok(()),
+            Ok(answer) if answer.get_ref().ready => self.learn_rows().await,
             Ok(_) => Err(Unready::Says("that it is not ready".to_owned())),
             Err(status) => Err(self.unready(&status)),
         }
+    }
+
+    /// Asks for the longest batch that it takes, by Triton's extension.
+    async fn learn_rows(&self) -> Result<(), Unready> {
+        let (name, version) = self.model.clone();
+        let config = self.client().model_config(ModelConfigRequest { name, version }).await;
+        let config = match config.map_err(|status| self.unready(&status)) {
+            Ok(answer) => answer.into_inner().config,
+            Err(Unready::Says(_)) => None,
+            Err(unreachable) => return Err(unreachable),
+        };
+        let rows = config.and_then(|config| usize::try_from(config.max_batch_size).ok());
+        let rows = rows.filter(|&rows| rows > 0).unwrap_or(usize::MAX);
+        self.max_rows.store(rows, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(super) fn max_rows(&self) -> usize {
+        self.max_rows.load(Ordering::Relaxed)
     }
 
     pub(super) async fn metadata(&self) -> Result<ModelMetadata, Unready> {

@@ -93,6 +93,16 @@ impl Instances {
     }
 }
 
+impl Instance {
+    fn max_rows(&self) -> usize {
+        match self {
+            Self::Http(instance) => instance.max_rows(),
+            Self::Grpc(instance) => instance.max_rows(),
+            Self::Unreachable => usize::MAX,
+        }
+    }
+}
+
 impl Pool {
     fn instance(&self, name: &str, place: &Place) -> Instance {
         let address = place.address;
@@ -124,10 +134,7 @@ impl Pool {
 impl Instances {
     fn learn_max_rows(&self) {
         let instances = self.instances.read();
-        let rows = instances.values().map(|instance| match &**instance {
-            Instance::Http(instance) => instance.max_rows(),
-            Instance::Grpc(_) | Instance::Unreachable => usize::MAX,
-        });
+        let rows = instances.values().map(|instance| instance.max_rows());
         self.max_rows.store(rows.min().unwrap_or(usize::MAX), Ordering::Relaxed);
     }
 }
@@ -145,16 +152,15 @@ impl Transport for Instances {
     }
 
     async fn ready(&self, id: InstanceId) -> Result<(), Unready> {
-        match &*self.instance(id).map_err(|_| Unready::Unaddressable)? {
-            Instance::Http(instance) => {
-                let before = instance.max_rows();
-                instance.ready().await?;
-                if instance.max_rows() != before {
-                    self.learn_max_rows();
-                }
-            }
+        let instance = self.instance(id).map_err(|_| Unready::Unaddressable)?;
+        let before = instance.max_rows();
+        match &*instance {
+            Instance::Http(instance) => instance.ready().await?,
             Instance::Grpc(instance) => instance.ready().await?,
             Instance::Unreachable => return Err(Unready::Unaddressable),
+        }
+        if instance.max_rows() != before {
+            self.learn_max_rows();
         }
         match (self.metadata(id).await, self.pools.get(usize::from(id.pool.0))) {
             (Ok(metadata), Some(pool)) => {

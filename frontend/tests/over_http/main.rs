@@ -235,21 +235,28 @@ async fn tritons_extensions_that_read_are_answered() {
 
 #[tokio::test]
 async fn a_request_of_more_rows_than_an_instance_takes_is_refused_with_the_limit() {
-    let repository = repository();
-    let instances = coded_instances(repository.path(), &["--max-batch-size", "2"]).await;
-    let at: Vec<SocketAddr> = instances.iter().map(Instance::address).collect();
-    let text = coded_toml(repository.path(), &at[..2], &at[2..], "max_rows = 8");
-    let cluster = Cluster::of(instances, repository, &text).await;
-    for (rows, status) in [(2, 200), (3, 400)] {
-        let samples = SAMPLE.repeat(rows);
-        let shape = format!("[{rows},{INPUTS}]");
-        let body = body(&samples, "").replace(&format!("[1,{INPUTS}]"), &shape);
-        let answer = cluster.post(INFER, &[], body).await;
-        assert_eq!(answer.status.as_u16(), status, "{}", answer.text());
-        assert!(status == 200 || answer.error().contains("send 1 to 2"), "{}", answer.text());
+    for scheme in ["http", "grpc"] {
+        let repository = repository();
+        let flags = ["--max-batch-size", "2", "--grpc-listen", "127.0.0.1:0"];
+        let instances = coded_instances(repository.path(), &flags).await;
+        let address = |instance: &Instance| match scheme {
+            "grpc" => instance.grpc_address().unwrap(),
+            _ => instance.address(),
+        };
+        let at: Vec<SocketAddr> = instances.iter().map(address).collect();
+        let text = coded_toml(repository.path(), &at[..2], &at[2..], "max_rows = 8");
+        let cluster = Cluster::of(instances, repository, &with_scheme(&text, scheme)).await;
+        for (rows, status) in [(2, 200), (3, 400)] {
+            let samples = SAMPLE.repeat(rows);
+            let shape = format!("[{rows},{INPUTS}]");
+            let body = body(&samples, "").replace(&format!("[1,{INPUTS}]"), &shape);
+            let answer = cluster.post(INFER, &[], body).await;
+            assert_eq!(answer.status.as_u16(), status, "{scheme}: {}", answer.text());
+            assert!(status == 200 || answer.error().contains("send 1 to 2"), "{}", answer.text());
+        }
+        let config = get(cluster.address, "/v2/models/linear/config").await.json();
+        assert_eq!(config["max_batch_size"], 2, "{scheme}");
     }
-    let config = get(cluster.address, "/v2/models/linear/config").await.json();
-    assert_eq!(config["max_batch_size"], 2);
 }
 
 #[tokio::test]

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use parapet_net::server::{Limits, Server};
 use parapet_open_inference::grpc::message::{
-    ModelInferRequest, ModelInferResponse, ModelMetadataRequest, ModelMetadataResponse,
-    ModelReadyRequest, ModelReadyResponse, ServerLiveRequest, ServerLiveResponse,
-    ServerMetadataRequest, ServerMetadataResponse, ServerReadyRequest, ServerReadyResponse,
+    ModelConfigRequest, ModelConfigResponse, ModelInferRequest, ModelInferResponse,
+    ModelMetadataRequest, ModelMetadataResponse, ModelReadyRequest, ModelReadyResponse,
+    ServerLiveRequest, ServerLiveResponse, ServerMetadataRequest, ServerMetadataResponse,
+    ServerReadyRequest, ServerReadyResponse,
 };
 use parapet_open_inference::grpc::{
     Form, InferenceServer, InferenceService, read_request, write_response,
@@ -71,6 +72,10 @@ impl InferenceService for Service {
             return Err(Status::not_found("no such model"));
         }
         Ok(Response::new(model_metadata().into()))
+    }
+
+    async fn model_config(&self, _: Request<ModelConfigRequest>) -> Reply<ModelConfigResponse> {
+        nothing()
     }
 
     async fn model_infer(&self, request: Request<ModelInferRequest>) -> Reply<ModelInferResponse> {

@@ -9,9 +9,10 @@ use axum::http;
 use bytes::Bytes;
 use parapet_net::server::RequestBody;
 use parapet_open_inference::grpc::message::{
-    ModelInferRequest, ModelInferResponse, ModelMetadataRequest, ModelMetadataResponse,
-    ModelReadyRequest, ModelReadyResponse, ServerLiveRequest, ServerLiveResponse,
-    ServerMetadataRequest, ServerMetadataResponse, ServerReadyRequest, ServerReadyResponse,
+    ModelConfigRequest, ModelConfigResponse, ModelInferRequest, ModelInferResponse,
+    ModelMetadataRequest, ModelMetadataResponse, ModelReadyRequest, ModelReadyResponse,
+    ServerLiveRequest, ServerLiveResponse, ServerMetadataRequest, ServerMetadataResponse,
+    ServerReadyRequest, ServerReadyResponse,
 };
 use parapet_open_inference::grpc::{
     Answer, Form, Inference, InferenceServer, InferenceService, MODEL_STREAM_INFER, answer_stream,
@@ -139,6 +140,15 @@ impl InferenceService for Service {
         let ModelMetadataRequest { name, version } = request.into_inner();
         let metadata = super::model_metadata(&self.app, &path(name, version)).map_err(status)?;
         Ok(Response::new(metadata.into()))
+    }
+
+    async fn model_config(
+        &self,
+        request: Request<ModelConfigRequest>,
+    ) -> Answer<ModelConfigResponse> {
+        let ModelConfigRequest { name, version } = request.into_inner();
+        let config = super::model_config(&self.app, &path(name, version)).map_err(status)?;
+        Ok(Response::new(ModelConfigResponse { config: Some(config) }))
     }
 
     async fn model_infer(

@@ -14,7 +14,8 @@ use axum::http::header;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
-use parapet_open_inference::rest::{self, ModelPath, model_config};
+use parapet_open_inference::grpc::message::ModelConfig;
+use parapet_open_inference::rest::{self, ModelPath};
 use parapet_open_inference::{
     BINARY_EXTENSION, ModelMetadata, OPENAPI_PATH, ServerMetadata, openapi,
 };
@@ -115,7 +116,11 @@ async fn configuration(
     State(app): State<Arc<App>>,
     Path(path): Path<ModelPath>,
 ) -> Result<Response, ApiError> {
-    Ok(answer(&model_config(&model_metadata(&app, &path)?, app.config.batch.max_rows)))
+    Ok(answer(&model_config(&app, &path)?))
+}
+
+fn model_config(app: &App, path: &ModelPath) -> Result<ModelConfig, ApiError> {
+    Ok(ModelConfig::new(&model_metadata(app, path)?, app.config.batch.max_rows))
 }
 
 /// Metadata of a model, with the versions that this instance serves, which may be fewer than the

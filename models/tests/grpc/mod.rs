@@ -7,8 +7,8 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use parapet_models::Instance;
 use parapet_open_inference::grpc::message::{
-    ModelInferRequest, ModelMetadataRequest, ModelReadyRequest, ServerLiveRequest,
-    ServerMetadataRequest, ServerReadyRequest,
+    ModelConfigRequest, ModelInferRequest, ModelMetadataRequest, ModelReadyRequest,
+    ServerLiveRequest, ServerMetadataRequest, ServerReadyRequest,
 };
 use parapet_open_inference::grpc::{
     Form, InferenceClient, read_response, write_request, write_response,
@@ -69,6 +69,9 @@ async fn health_metadata_and_inference() {
     let model = client.model_metadata(asked).await.unwrap().into_inner();
     assert_eq!(model.versions, ["1"]);
     assert_eq!(model.inputs[0].shape, [-1, 3]);
+    let asked = ModelConfigRequest { name: "linear".into(), version: String::new() };
+    let config = client.model_config(asked).await.unwrap().into_inner().config.unwrap();
+    assert_eq!((config.max_batch_size, &config.input[0].dims), (8, &vec![3]));
 
     let answer = client.model_infer(request(&[1.0, 2.0, 3.0])).await;
     let answer = answer.unwrap().into_inner();

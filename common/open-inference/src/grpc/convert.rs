@@ -8,8 +8,9 @@ use serde_json::Value;
 use crate::decode::SHARED_MEMORY;
 use crate::grpc::contents;
 use crate::grpc::message::{
-    InferParameter, InferRequestedOutput, InferTensor, InferTensorContents, ModelInferRequest,
-    ModelInferResponse, ModelMetadataResponse, ServerMetadataResponse, TensorMetadata,
+    DATA_TYPES, InferParameter, InferRequestedOutput, InferTensor, InferTensorContents,
+    ModelConfig, ModelInferRequest, ModelInferResponse, ModelInput, ModelMetadataResponse,
+    ModelOutput, ServerMetadataResponse, TensorMetadata,
 };
 use crate::{
     Datatype, Excerpt, InferRequest, InferResponse, ModelMetadata, Parameters, ProtocolError,
@@ -210,6 +211,31 @@ fn write_parameters(parameters: &Parameters) -> BTreeMap<String, InferParameter>
     parameters.iter().map(named).collect()
 }
 
+impl ModelConfig {
+    /// Configuration of a model that takes batches of up to `max_rows`, by Triton's extension.
+    pub fn new(model: &ModelMetadata, max_rows: usize) -> Self {
+        let described = |tensor: &crate::TensorMetadata| {
+            let datatype = match tensor.datatype {
+                Datatype::Bytes => "STRING",
+                other => other.name(),
+            };
+            let number = (0..).zip(DATA_TYPES).find(|(_, name)| *name == datatype);
+            let dims = tensor.shape.get(1..).unwrap_or_default().to_vec();
+            (tensor.name.clone(), number.map_or(0, |(number, _)| number), dims)
+        };
+        let input = |(name, data_type, dims)| ModelInput { name, data_type, dims };
+        let output = |(name, data_type, dims)| ModelOutput { name, data_type, dims };
+        Self {
+            name: model.name.clone(),
+            platform: model.platform.clone(),
+            max_batch_size: i32::try_from(max_rows).unwrap_or(i32::MAX),
+            input: model.inputs.iter().map(described).map(input).collect(),
+            output: model.outputs.iter().map(described).map(output).collect(),
+            backend: "parapet".to_owned(),
+        }
+    }
+}
+
 impl From<ServerMetadata> for ServerMetadataResponse {
     fn from(metadata: ServerMetadata) -> Self {
         Self { name: metadata.name, version: metadata.version, extensions: metadata.extensions }
@@ -250,5 +276,28 @@ impl TryFrom<ModelMetadataResponse> for ModelMetadata {
             inputs: response.inputs.into_iter().map(tensor).collect::<Result<_, _>>()?,
             outputs: response.outputs.into_iter().map(tensor).collect::<Result<_, _>>()?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_datatype_has_its_number_in_a_configuration() {
+        for datatype in Datatype::ALL {
+            let tensor =
+                crate::TensorMetadata { name: "t".into(), datatype: *datatype, shape: vec![-1, 2] };
+            let model = ModelMetadata {
+                name: "m".into(),
+                versions: Vec::new(),
+                platform: String::new(),
+                inputs: vec![tensor],
+                outputs: Vec::new(),
+            };
+            let config = ModelConfig::new(&model, 8);
+            assert_ne!(config.input[0].data_type, 0, "{datatype}");
+            assert_eq!(config.input[0].dims, [2]);
+        }
     }
 }

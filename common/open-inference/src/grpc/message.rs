@@ -2,7 +2,7 @@
 //! publish them.
 //!
 //! Triton's further parameter types (`double_param`, `uint64_param`) are among them; its extensions
-//! (statistics, model control, shared memory) are not. Contents are [`Bytes`]: those of
+//! (but for the configuration of a model) are not. Contents are [`Bytes`]: those of
 //! a message that was received are slices of it.
 
 #![allow(
@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use prost::Message;
+use serde::{Serialize, Serializer};
 
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct ServerLiveRequest {}
@@ -25,31 +26,17 @@ pub struct ServerLiveResponse {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub struct ServerReadyRequest {}
-
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub struct ServerReadyResponse {
-    #[prost(bool, tag = "1")]
-    pub ready: bool,
-}
-
-#[derive(Clone, PartialEq, Eq, Message)]
-pub struct ModelReadyRequest {
-    #[prost(string, tag = "1")]
-    pub name: String,
-    /// Empty for the version that the server chooses.
-    #[prost(string, tag = "2")]
-    pub version: String,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct ModelReadyResponse {
     #[prost(bool, tag = "1")]
     pub ready: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub struct ServerMetadataRequest {}
+// The same on the wire.
+pub type ServerReadyRequest = ServerLiveRequest;
+pub type ServerMetadataRequest = ServerLiveRequest;
+pub type ServerReadyResponse = ModelReadyResponse;
+pub type ModelReadyRequest = ModelMetadataRequest;
+pub type ModelConfigRequest = ModelMetadataRequest;
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct ServerMetadataResponse {
@@ -93,6 +80,65 @@ pub struct TensorMetadata {
     /// -1 for an axis of any length.
     #[prost(int64, repeated, tag = "3")]
     pub shape: Vec<i64>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ModelConfigResponse {
+    #[prost(message, optional, tag = "1")]
+    pub config: Option<ModelConfig>,
+}
+
+/// Fields of Triton's that exist here; over REST the same.
+#[derive(Clone, PartialEq, Eq, Message, Serialize)]
+pub struct ModelConfig {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "2")]
+    pub platform: String,
+    /// 0 where it takes no batches.
+    #[prost(int32, tag = "4")]
+    pub max_batch_size: i32,
+    #[prost(message, repeated, tag = "5")]
+    pub input: Vec<ModelInput>,
+    #[prost(message, repeated, tag = "6")]
+    pub output: Vec<ModelOutput>,
+    #[prost(string, tag = "17")]
+    pub backend: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Message, Serialize)]
+pub struct ModelInput {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(int32, tag = "2")]
+    #[serde(serialize_with = "write_data_type")]
+    pub data_type: i32,
+    /// Without the batch.
+    #[prost(int64, repeated, tag = "4")]
+    pub dims: Vec<i64>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message, Serialize)]
+pub struct ModelOutput {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(int32, tag = "2")]
+    #[serde(serialize_with = "write_data_type")]
+    pub data_type: i32,
+    /// Without the batch.
+    #[prost(int64, repeated, tag = "3")]
+    pub dims: Vec<i64>,
+}
+
+/// Triton's `DataType` in the order of its numbers, without `TYPE_`.
+pub(super) const DATA_TYPES: [&str; 15] = [
+    "INVALID", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64",
+    "FP16", "FP32", "FP64", "STRING", "BF16",
+];
+
+fn write_data_type<S: Serializer>(number: &i32, serializer: S) -> Result<S::Ok, S::Error> {
+    let name = usize::try_from(*number).ok().and_then(|number| DATA_TYPES.get(number));
+    serializer.collect_str(&format_args!("TYPE_{}", name.unwrap_or(&"INVALID")))
 }
 
 #[derive(Clone, PartialEq, Message)]

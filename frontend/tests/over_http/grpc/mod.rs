@@ -112,6 +112,7 @@ async fn keys_and_quotas_hold_over_grpc() {
         client.server_metadata(ServerMetadataRequest {}).await.err(),
         client.model_metadata(metadata("linear", "")).await.err(),
         client.model_ready(ready("linear", "")).await.err(),
+        client.model_config(metadata("linear", "")).await.err(),
     ] {
         assert_eq!(refused.unwrap().code(), Code::Unauthenticated);
     }
@@ -144,6 +145,20 @@ async fn says_what_it_serves() {
     assert_eq!(model.outputs[0].datatype, "FP32");
     let unknown = client.model_metadata(metadata("other", "1")).await;
     assert_eq!(unknown.unwrap_err().code(), Code::NotFound);
+    let unknown = client.model_config(metadata("other", "1")).await;
+    assert_eq!(unknown.unwrap_err().code(), Code::NotFound);
+}
+
+#[tokio::test]
+async fn configuration_of_a_model_is_that_of_rest() {
+    let (cluster, mut client) = start().await;
+    let config = client.model_config(metadata("linear", "1")).await.unwrap().into_inner().config;
+    let config = config.unwrap();
+    let (input, output) = (&config.input[0], &config.output[0]);
+    assert_eq!((config.max_batch_size, input.data_type, output.data_type), (8, 11, 11));
+    assert_eq!((&input.dims, &output.dims), (&vec![INPUTS as i64], &vec![OUTPUTS as i64]));
+    let rest = get(cluster.address, "/v2/models/linear/config").await.json();
+    assert_eq!(serde_json::to_value(&config).unwrap(), rest);
 }
 
 #[tokio::test]
