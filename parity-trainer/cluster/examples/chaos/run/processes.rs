@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 use super::etcd_process::{etcd, free_port};
 use super::{LIMIT, RegistryChoice};
 
-const LEADING: [&str; 4] = ["--replicas", "2", "--min-servers", "2"];
+const LEADING: [&str; 6] = ["--replicas", "2", "--min-servers", "2", "--rebalance", "2"];
 
 pub(super) struct Processes {
     program: PathBuf,
