@@ -238,6 +238,14 @@ async fn pace_that_is_nonsense_is_ignored_and_the_last_one_stays() {
         let view = cluster.until(is_seen).await;
         assert_eq!(job.executors_of(worker, &view).len(), expected, "{pace}");
     }
+    for (node, row_ns, expected) in [(1, "5", 1), (1, "-1", 1), (1, "2000000000", 1), (2, "7", 2)] {
+        let report = format!(r#"{{"service":[{node},{{"base_us":0,"row_ns":{row_ns}}}]}}"#);
+        cluster.write(&format!("reports/worker-777/service/{node}"), &report).await;
+        let found = |view: &View| view.services().count() == expected;
+        let view = cluster.until(found).await;
+        let first = view.services().find(|(node, _)| *node == NodeId(1)).unwrap().1;
+        assert_eq!(first.row_ns, 5, "{row_ns}");
+    }
     soon(other.leave()).await.unwrap();
     soon(training.leave()).await.unwrap();
 }
