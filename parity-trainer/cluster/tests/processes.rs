@@ -24,7 +24,7 @@ async fn survive(
 ) -> ChaosOutcome {
     let plan = Plan {
         program: PROGRAM.into(),
-        // Long enough for a move or two.
+        // Long enough for a move or two; it ends after one at least.
         kills: if moves { 6 } else { 2 },
         registry,
         stop_registry,

@@ -163,13 +163,8 @@ impl Coordinator {
         self.decided = now;
         let live = self.liveness.servers(now, cluster);
         self.remember(now, cluster);
-        let (wanted, plan) = match self.wanted(cluster, &live) {
-            Some(wanted) => {
-                let plan = self.replan(cluster, &live, &wanted);
-                (Some(wanted), plan)
-            }
-            None => (None, None),
-        };
+        let wanted = self.wanted(cluster, &live);
+        let plan = wanted.as_ref().and_then(|wanted| self.replan(cluster, &live, wanted));
         let mut draft = Draft::new(cluster, live);
         draft.drop_arrays();
         draft.take_out_empty();
@@ -208,6 +203,9 @@ impl Coordinator {
             keys.cut(shards).map(move |range| (array, range))
         });
         let ring = self.config.placement.ring(&servers).routing(0, ranges).ok()?;
+        if self.config.replan.is_none() {
+            return Some(ring);
+        }
         let replicas = self.config.placement.replicas.clamp(1, named);
         planned(&ring, &cluster.plan, &servers, replicas)
     }

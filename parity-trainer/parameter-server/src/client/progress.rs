@@ -29,9 +29,9 @@ pub(super) struct Part {
     /// Under which it was sent last.
     pub(super) epoch: Option<Epoch>,
     pub(super) request: Option<RequestId>,
-    /// The server that it was sent to; not one that it was sent to after a refusal, or after the
-    /// table has changed, since its time is not that server's.
+    /// The server that it was sent to last.
     pub(super) to: Option<NodeId>,
+    /// A refusal or another table came between: its time is not one server's.
     pub(super) is_delayed: bool,
     pub(super) state: State,
 }

@@ -131,6 +131,24 @@ fn pulled_parts_are_put_together_with_the_clocks_of_all() {
     assert_eq!(ended, done(handle, Ok(Some(pulled))));
 }
 
+/// Executors push in each step, and one of them pulls; another one may from some step on.
+#[test]
+fn work_of_steps_without_a_pull_is_not_counted_with_the_first_pull() {
+    let mut client = Harness::new(256, Consistency::Eventual);
+    for clock in 1..=5 {
+        client.submit(rows(), clock);
+        client.hear(clock, push_ack(shard(0, 4, 1), 0, clock));
+    }
+    let (_, sent) = client.submit(Work::Pull, 6);
+    let ended = client.hear(9, reply(shard(0, 4, 1), Some(request_of(&sent[0])), 5, 5, 1.0));
+    let [ClientAction::Done { outcome: Ok(Some(pulled)), .. }] = &ended[..] else {
+        panic!("{ended:?}");
+    };
+    let [(NodeId(0), 8, _)] = pulled.served[..] else {
+        panic!("the last step's push and the pull: {:?}", pulled.served);
+    };
+}
+
 #[test]
 fn part_without_an_answer_is_sent_again_later_while_others_are_answered() {
     let mut client = Harness::new(256, Consistency::Eventual);

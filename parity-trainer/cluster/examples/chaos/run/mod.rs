@@ -117,7 +117,7 @@ async fn name_slow(registry: Registry) -> Result<()> {
     loop {
         let view = Arc::clone(&registry.view().borrow());
         for &node in view.servers.keys() {
-            let row_ns = 1 << random.random_range(10..20);
+            let row_ns = 1 << random.random_range(20..29);
             // One that has just died is no server any more.
             let _ = member.report(Report::Service(node, ServiceTime { base_us: 0, row_ns }));
         }
@@ -150,6 +150,10 @@ impl Chaos<'_> {
             {
                 self.stop_the_registry(length).await?;
             }
+        }
+        if self.plan.moves {
+            let moves = |view: &View| view.table.plan.moved > 0;
+            until(&self.registry, "a move of ranges", moves).await?;
         }
         self.settled().await
     }

@@ -44,8 +44,8 @@ pub(super) fn deal(executors: usize, paces: &[Option<u64>]) -> Vec<usize> {
     }));
     let mut dealt = Vec::with_capacity(executors);
     for executor in 0..executors {
-        let processes = if executor == 0 { 0..1 } else { 0..ends.len() };
-        let processes = ends.iter_mut().enumerate().take(processes.end);
+        let among = if executor == 0 { 1 } else { ends.len() };
+        let processes = ends.iter_mut().enumerate().take(among);
         if let Some((place, (pace, end))) = processes.min_by_key(|(place, (_, end))| (*end, *place))
         {
             *end = end.saturating_add(*pace);
