@@ -113,6 +113,9 @@ fn bad_input_gets_one_line_and_exit_code_2() {
         let named = format!("wrong.toml: line 3: {named}");
         workplace.refused_at_once("train-deployed --config wrong.toml", &[&named]);
     }
+    fs::write(workplace.at("wrong.toml"), "steps = \"many\"\n").unwrap();
+    let named = "wrong.toml: line 1: steps: invalid type: string \"many\", expected";
+    workplace.refused_at_once("train --config wrong.toml", &[named]);
     let no_data = "--data is needed, here or as `data` in";
     workplace.refused_at_once("train-deployed", &[no_data]);
     let network = format!("train --model models/quarters {out} --network resnet");

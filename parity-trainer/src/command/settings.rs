@@ -54,7 +54,11 @@ impl<S: Checked> Flags<S> {
             if matches.value_source(&id) != Some(ValueSource::CommandLine) {
                 table.insert(name.clone(), value);
                 let one = toml_file::convert::<S>(table.clone());
-                one.map_err(|mistake| wrong(&format!("line {line}: {name}: {mistake}")))?;
+                one.map_err(|mistake| {
+                    // Those of settings that several trainings share do not say which one it is.
+                    let own = format!("{name}: ");
+                    wrong(&format!("line {line}: {own}{}", mistake.trim_start_matches(&own)))
+                })?;
             }
         }
         let settings: S = toml_file::convert(table).map_err(|mistake| wrong(&mistake))?;
