@@ -197,8 +197,10 @@ async fn shards_leave_a_slow_server_and_the_bits_stay() {
     let (slow, _) = view.servers.iter().max_by_key(|(node, _)| holds(&view, **node)).unwrap();
     for &node in view.servers.keys() {
         let row_ns = if node == *slow { 900_000 } else { 1_000 };
-        let report =
-            format!(r#"{{"service":[{node},{{"base_us":0,"row_ns":{row_ns}}}]}}"#, node = node.0);
+        let report = format!(
+            r#"{{"service":[{node},{{"push_ns":{row_ns},"read_ns":{row_ns}}}]}}"#,
+            node = node.0
+        );
         cluster.write(&format!("reports/worker-777/service/{}", node.0), &report).await;
     }
     let took = paced(&mut training, STEPS, 100).await;
@@ -239,12 +241,12 @@ async fn pace_that_is_nonsense_is_ignored_and_the_last_one_stays() {
         assert_eq!(job.executors_of(worker, &view).len(), expected, "{pace}");
     }
     for (node, row_ns, expected) in [(1, "5", 1), (1, "-1", 1), (1, "2000000000", 1), (2, "7", 2)] {
-        let report = format!(r#"{{"service":[{node},{{"base_us":0,"row_ns":{row_ns}}}]}}"#);
+        let report = format!(r#"{{"service":[{node},{{"push_ns":{row_ns},"read_ns":{row_ns}}}]}}"#);
         cluster.write(&format!("reports/worker-777/service/{node}"), &report).await;
         let found = |view: &View| view.services().count() == expected;
         let view = cluster.until(found).await;
         let first = view.services().find(|(node, _)| *node == NodeId(1)).unwrap().1;
-        assert_eq!(first.row_ns, 5, "{row_ns}");
+        assert_eq!(first.push_ns, 5, "{row_ns}");
     }
     soon(other.leave()).await.unwrap();
     soon(training.leave()).await.unwrap();

@@ -6,16 +6,18 @@
 
 mod progress;
 mod routes;
+mod served;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::{
     ArrayId, Clock, Consistency, KeyRange, Keys, Message, NodeId, PullReply, Refusal, Routing,
-    Shared, Values, WorkerId,
+    ServedBy, Shared, Values, WorkerId,
 };
-use progress::{Counted, Index, Part, Served, State};
+use progress::{Counted, Index, Part, State};
 use routes::SendWindow;
+use served::Served;
 
 /// A task, for those that wait for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -89,9 +91,8 @@ pub struct Pulled {
     pub own: Clock,
     /// `keys x width` parameters.
     pub values: Shared<f32>,
-    /// Work of servers since the pull before: of each one, how many rows, in which time. The
-    /// time that servers held the requests does not count.
-    pub served: Vec<(NodeId, u64, Duration)>,
+    /// Work of servers since the pull before.
+    pub served: Vec<ServedBy>,
 }
 
 /// End of a task: the rows of a pull, nothing for a push that is safe, or why a server refuses it

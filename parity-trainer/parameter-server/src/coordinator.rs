@@ -27,7 +27,7 @@ use crate::{
     RoutingError, ServiceTime, ShardRef, Step, WorkerId, next_step,
 };
 use liveness::Liveness;
-use replan::planned;
+use replan::{LoadMemory, planned};
 
 /// A shard on its way to a server that will join the end of its chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -131,8 +131,7 @@ pub struct Coordinator {
     given_up: BTreeMap<(ArrayId, KeyRange, NodeId), u32>,
     /// When shards that are still at their first epoch were first seen.
     born: BTreeMap<(ArrayId, Key), Duration>,
-    /// When shards last moved for load, or this leader began.
-    planned: Option<Duration>,
+    load: LoadMemory,
     decided: Duration,
 }
 
@@ -152,7 +151,7 @@ impl Coordinator {
     pub fn next_timer(&self) -> Option<Duration> {
         let ends = |(hand_over, &since)| since + self.patience(hand_over);
         let births = self.born.values().map(|&since| since + self.config.birth);
-        let replan = self.config.replan.and_then(|replan| Some(self.planned? + replan));
+        let replan = self.config.replan.into_iter().flat_map(|every| self.load.timers(every));
         let timers = self.liveness.timers().chain(births).chain(replan);
         let timers = timers.chain(self.since.iter().map(ends));
         timers.filter(|&timer| timer > self.decided).min()

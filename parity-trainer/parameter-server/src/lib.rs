@@ -51,7 +51,10 @@ pub use filter::{
     PackedKeys, PackedValues, Precision, PushFilter, Traffic, UnpackError,
 };
 pub use ids::{ArrayId, Clock, Epoch, Key, NodeId, Peer, RequestId, Seq, TransferId, WorkerId};
-pub use load::{LoadPlan, Plan, ServiceModel, ServiceTime, medians, plan};
+pub use load::{
+    LoadPlan, Plan, RowTimes, ServedBy, Servers, ServiceModel, ServiceTime, Shards, estimates,
+    medians, plan,
+};
 pub use message::{
     Answer, Members, Message, Operation, Pull, PullReply, Push, Refusal, Replicate, Request, Rows,
     ShardRef, Snapshot, SnapshotEnd, Update,

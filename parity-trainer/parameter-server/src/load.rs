@@ -12,88 +12,119 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use plan::{Plan, plan};
+pub use plan::{Plan, Servers, Shards, plan};
 
 use crate::{ArrayId, KeyRange, NodeId};
 
 /// Weight of what was seen one observation earlier.
-const FORGETTING: f64 = 0.8;
+const FORGETTING: f64 = 0.95;
 
 /// Observations before an estimate, by weight.
-const LEAST: f64 = 2.4;
+const LEAST: f64 = 4.0;
 
-/// Service time of a server for a number of rows, which go there or come from there.
+/// RowTimes, and the seconds that they took.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct RowTimes {
+    pub count: u64,
+    pub took: Duration,
+}
+
+/// Work that a server has done for a client. The time that it held requests does not count.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ServedBy {
+    pub node: NodeId,
+    /// RowTimes that it took as a head.
+    pub pushed: RowTimes,
+    /// RowTimes that it took from the heads of its chains, and those that were pulled.
+    pub read: RowTimes,
+}
+
+/// Service time of a server for each row that is pushed to it as a head; and for each that it takes
+/// from the heads of its chains, or answers pulls with.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 pub struct ServiceTime {
-    pub base_us: u64,
-    pub row_ns: u64,
+    pub push_ns: u64,
+    pub read_ns: u64,
 }
 
 impl ServiceTime {
-    /// Returns the seconds for so many rows; none for none.
-    pub fn seconds(self, rows: u64) -> f64 {
-        match rows {
-            0 => 0.0,
-            rows => self.base_us as f64 / 1e6 + self.row_ns as f64 / 1e9 * rows as f64,
-        }
+    /// Returns the seconds for so many rows of each kind.
+    pub fn seconds(self, [pushed, read]: [u64; 2]) -> f64 {
+        (self.push_ns as f64 * pushed as f64 + self.read_ns as f64 * read as f64) / 1e9
     }
 
-    /// Returns true if they differ by more than a tenth for some number of rows that matters.
-    pub fn is_far_from(self, other: Self) -> bool {
-        let is_far = |own: u64, other: u64| 10 * own > 11 * other || 11 * own < 10 * other;
-        is_far(self.row_ns, other.row_ns)
-            || (is_far(self.base_us, other.base_us) && self.base_us.abs_diff(other.base_us) > 1_000)
+    /// Returns true if they differ by more than a tenth.
+    pub const fn is_far_from(self, other: Self) -> bool {
+        const fn is_far(own: u64, other: u64) -> bool {
+            10 * own > 11 * other || 11 * own < 10 * other
+        }
+        is_far(self.push_ns, other.push_ns) || is_far(self.read_ns, other.read_ns)
     }
 }
 
-/// Least squares of `base + row x rows` with forgetting: old observations lose a fifth of their
-/// weight with each new one. While the number of rows stays the same, all of the time is the rows'.
+/// Times a row of a server, with forgetting: old observations lose a twentieth of their weight with
+/// each new one.
+///
+/// PSLD has a constant time besides. The rows of a server hardly change between moves, and vary
+/// by chance with the parts that are sent again: least squares then take nearly all of the time for
+/// constant, and every server for fast.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ServiceModel {
     weight: f64,
-    rows: f64,
-    rows_squared: f64,
-    seconds: f64,
-    product: f64,
+    pushed: [f64; 2],
+    read: [f64; 2],
 }
 
 impl ServiceModel {
-    pub fn observe(&mut self, rows: u64, took: Duration) {
-        let (rows, seconds) = (rows as f64, took.as_secs_f64());
-        for (sum, new) in [
-            (&mut self.weight, 1.0),
-            (&mut self.rows, rows),
-            (&mut self.rows_squared, rows * rows),
-            (&mut self.seconds, seconds),
-            (&mut self.product, rows * seconds),
-        ] {
-            *sum = *sum * FORGETTING + new;
+    pub fn observe(&mut self, served: &ServedBy) {
+        self.weight = self.weight * FORGETTING + 1.0;
+        for (sum, rows) in [(&mut self.pushed, served.pushed), (&mut self.read, served.read)] {
+            let [count, seconds] = *sum;
+            *sum = [
+                count * FORGETTING + rows.count as f64,
+                seconds * FORGETTING + rows.took.as_secs_f64(),
+            ];
         }
     }
 
-    pub fn estimate(&self) -> Option<ServiceTime> {
-        if self.weight < LEAST || self.rows_squared <= 0.0 {
-            return None;
-        }
-        // A base is believed as far as one more observation, of none, does not contradict it.
-        let weight = self.weight + 1.0;
-        let determinant = weight * self.rows_squared - self.rows * self.rows;
-        let base = (self.seconds * self.rows_squared - self.product * self.rows) / determinant;
-        let base = base.max(0.0);
-        let row = ((self.product - base * self.rows) / self.rows_squared).max(0.0);
-        Some(ServiceTime {
-            base_us: (base * 1e6).round() as u64,
-            row_ns: (row * 1e9).round() as u64,
-        })
+    /// The nanoseconds for a row of each kind, where there were rows; nothing after too few
+    /// observations.
+    fn nanos(&self) -> [Option<f64>; 2] {
+        let of = |[count, seconds]: [f64; 2]| {
+            (self.weight >= LEAST && count > 0.0).then_some((seconds / count * 1e9).max(1.0))
+        };
+        [of(self.pushed), of(self.read)]
     }
+}
+
+/// Returns the service times of the servers that are known. One that did rows of one kind alone
+/// takes for the other kind as many times more or less as servers usually do.
+pub fn estimates<'a>(
+    models: impl IntoIterator<Item = (NodeId, &'a ServiceModel)>,
+) -> BTreeMap<NodeId, ServiceTime> {
+    let known = models.into_iter().map(|(node, model)| (node, model.nanos()));
+    let known = Vec::from_iter(known);
+    let both = known.iter().filter_map(|(_, [push, read])| Some((*push)? / (*read)?));
+    let mut both = Vec::from_iter(both);
+    both.sort_unstable_by(f64::total_cmp);
+    let usual = both.get(both.len() / 2).copied().unwrap_or(1.0);
+    let time = |(node, [push, read]): (NodeId, [Option<f64>; 2])| {
+        let push_ns = push.or(read.map(|read| read * usual))?.round() as u64;
+        let read_ns = read.or(push.map(|push| push / usual))?.round() as u64;
+        Some((node, ServiceTime { push_ns, read_ns }))
+    };
+    known.into_iter().filter_map(time).collect()
 }
 
 /// Chains that load distribution has chosen, in place of those of the ring.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LoadPlan {
     pub chains: Vec<(ArrayId, KeyRange, Vec<NodeId>)>,
+    /// It is an earlier one: the one after it has saved nothing.
+    #[serde(default)]
+    pub taken_back: bool,
     /// Shards that it moved, and the time of the slowest server before and after, as predicted.
     pub moved: usize,
     pub before_us: u64,
@@ -109,8 +140,59 @@ pub fn medians(
         all.entry(node).or_default().push(time);
     }
     let median = |mut times: Vec<ServiceTime>| {
-        times.sort_unstable_by_key(|time| (time.row_ns, time.base_us));
+        times.sort_unstable();
         times.get(times.len() / 2).copied()
     };
     all.into_iter().filter_map(|(node, times)| Some((node, median(times)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn rows(count: u64, ms: u64) -> RowTimes {
+        RowTimes { count, took: Duration::from_millis(ms) }
+    }
+
+    fn model(times: &[(RowTimes, RowTimes)]) -> ServiceModel {
+        let mut model = ServiceModel::default();
+        for &(pushed, read) in times {
+            let served = ServedBy { node: NodeId(1), pushed, read };
+            (0..20).for_each(|_| model.observe(&served));
+        }
+        model
+    }
+
+    fn estimate(times: &[(RowTimes, RowTimes)]) -> Option<ServiceTime> {
+        estimates([(NodeId(1), &model(times))]).remove(&NodeId(1))
+    }
+
+    #[test]
+    fn estimate_follows_the_time_a_row() {
+        assert_eq!(estimate(&[]), None, "nothing was observed");
+        let before = (rows(400, 8), rows(100, 1));
+        let time = ServiceTime { push_ns: 20_000, read_ns: 10_000 };
+        assert_eq!(estimate(&[before]), Some(time));
+        assert_eq!(estimate(&[before, (rows(200, 4), rows(300, 3))]), Some(time), "other rows");
+        let slow = estimate(&[before, (rows(400, 64), rows(100, 8))]).unwrap();
+        assert!((110_000..160_000).contains(&slow.push_ns), "eight times as slow: {slow:?}");
+    }
+
+    #[test]
+    fn rows_that_a_server_never_did_take_as_long_as_is_usual_for_its_others() {
+        let both = model(&[(rows(100, 4), rows(100, 1))]);
+        let head = model(&[(rows(100, 8), rows(0, 0))]);
+        let tail = model(&[(rows(0, 0), rows(100, 3))]);
+        let nodes = (1..).map(NodeId);
+        let found = Vec::from_iter(estimates(nodes.zip([&both, &head, &tail])).into_values());
+        let time = |push_us: u64, read_us: u64| ServiceTime {
+            push_ns: push_us * 1000,
+            read_ns: read_us * 1000,
+        };
+        assert_eq!(found, [time(40, 10), time(80, 20), time(120, 30)]);
+        let alone = estimates([(NodeId(3), &tail)]);
+        assert_eq!(alone[&NodeId(3)], time(30, 30));
+    }
 }

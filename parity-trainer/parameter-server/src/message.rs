@@ -257,6 +257,8 @@ pub struct Answer {
     pub request: Request,
     /// Microseconds from a push's arrival to this.
     pub held_us: u32,
+    /// Microseconds that its log entry took to the end of the chain and back.
+    pub copied_us: u32,
     pub refusal: Option<Refusal>,
 }
 

@@ -145,7 +145,7 @@ impl Context {
     }
 
     fn answer(&mut self, to: Peer, at: ShardRef, request: Request, refusal: Option<Refusal>) {
-        let answer = Answer { at, request, held_us: 0, refusal };
+        let answer = Answer { at, request, held_us: 0, copied_us: 0, refusal };
         self.send(to, Message::Answer(answer));
     }
 

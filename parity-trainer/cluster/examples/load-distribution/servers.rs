@@ -272,8 +272,11 @@ pub(crate) fn bench(args: &Args) {
                 runs.push(rates);
             }
         }
-        let rate =
-            |arm: usize, half: usize| median(runs[arm].iter().map(|run| run[half]).collect());
+        // Arms that the others are compared to may not be run.
+        let rate = |arm: usize, half: usize| match runs[arm].len() {
+            0 => f64::NAN,
+            _ => median(runs[arm].iter().map(|run| run[half]).collect()),
+        };
         for (arm, (name, slow, _)) in ARMS.iter().enumerate() {
             if runs[arm].is_empty() {
                 continue;

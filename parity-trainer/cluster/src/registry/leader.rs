@@ -176,8 +176,12 @@ impl LeaderTerm {
             let written = registry.change(self.term, table.revision, routing, hand_overs, plan);
             self.written = written.await?;
             if *plan != table.plan {
-                let LoadPlan { moved, before_us, after_us, .. } = plan;
-                tracing::info!(moved, before_us, after_us, "shards move away from slow servers");
+                let LoadPlan { taken_back, moved, before_us, after_us, .. } = plan;
+                let why = match taken_back {
+                    true => "shards move back: their last move has saved nothing",
+                    false => "shards move away from slow servers",
+                };
+                tracing::info!(moved, before_us, after_us, "{why}");
             }
         }
         Ok(())

@@ -59,7 +59,6 @@ pub enum Report {
 /// Longer times are nonsense: of a part of a step, of a row and of none.
 const MAX_PACE: u64 = 3_600_000_000;
 const MAX_ROW_NS: u64 = 1_000_000_000;
-const MAX_BASE_US: u64 = 1_000_000;
 
 impl Report {
     fn check(self, key: &str) -> Result<Self> {
@@ -67,12 +66,9 @@ impl Report {
             Self::Pace(0 | MAX_PACE..) => {
                 Err(RegistryError::malformed(key, "a pace of 1 us to an hour was expected"))
             }
-            Self::Service(_, time) if time.row_ns > MAX_ROW_NS || time.base_us > MAX_BASE_US => {
-                Err(RegistryError::malformed(
-                    key,
-                    "a service time of a second at most was expected",
-                ))
-            }
+            Self::Service(_, time) if time.push_ns.max(time.read_ns) > MAX_ROW_NS => Err(
+                RegistryError::malformed(key, "a service time of a second at most was expected"),
+            ),
             other => Ok(other),
         }
     }

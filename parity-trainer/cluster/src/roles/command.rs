@@ -170,9 +170,9 @@ struct LeadingArgs {
     #[arg(long, value_name = "SERVERS", default_value = "1")]
     min_servers: NonZeroUsize,
     /// Seconds between moves of ranges away from slow servers, at least; 0 to leave them where
-    /// hashing puts them [default: 2 with one replica, 0 with more]
-    #[arg(long, value_name = "SECONDS")]
-    rebalance: Option<u64>,
+    /// hashing puts them
+    #[arg(long, value_name = "SECONDS", default_value_t = 2)]
+    rebalance: u64,
     /// Milliseconds between signs of life; the same on all nodes
     #[arg(long, value_name = "MS", default_value_t = 100)]
     #[arg(value_parser = clap::value_parser!(u64).range(10..=60_000))]
@@ -188,11 +188,7 @@ impl LeadingArgs {
         let mut config = CoordinatorConfig::of_heartbeat(self.heartbeat());
         config.placement.replicas = self.replicas.get();
         config.min_servers = self.min_servers.get();
-        // The model does not know yet what log entries cost a slow tail, so that its plans for
-        // longer chains may be worse than hashing.
-        let usual = if self.replicas.get() == 1 { 2 } else { 0 };
-        let seconds = self.rebalance.unwrap_or(usual);
-        config.replan = (seconds > 0).then(|| Duration::from_secs(seconds));
+        config.replan = (self.rebalance > 0).then(|| Duration::from_secs(self.rebalance));
         config
     }
 }

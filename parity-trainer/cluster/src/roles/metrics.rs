@@ -125,7 +125,10 @@ impl Found {
             gauge!(TABLE).set(view.table.routing.version() as f64);
             gauge!(HAND_OVERS).set(view.table.hand_overs.len() as f64);
             for (node, time) in medians(view.services()) {
-                gauge!(SERVICE, "server" => node.0.to_string()).set(time.seconds(1));
+                for (rows, nanos) in [("pushed", time.push_ns), ("read", time.read_ns)] {
+                    let server = node.0.to_string();
+                    gauge!(SERVICE, "server" => server, "rows" => rows).set(nanos as f64 / 1e9);
+                }
             }
             for &worker in &view.present_workers {
                 if let Some(micros) = view.pace(worker) {

@@ -45,22 +45,10 @@ impl Part {
         matches!(self.state, State::Done(_))
     }
 
-    /// The answer has come, for which the server took so long. Counts the rest for the server.
-    fn end(
-        &mut self,
-        reply: Option<PullReply>,
-        held_us: u32,
-        after: Duration,
-        served: &mut Served,
-    ) {
-        if let Some(node) = self.to.filter(|_| !self.is_delayed) {
-            let took = after.saturating_sub(Duration::from_micros(held_us.into()));
-            let of = served.entry(node).or_default();
-            of.rows += self.range.len();
-            let longest = if reply.is_some() { &mut of.pull } else { &mut of.push };
-            *longest = took.max(*longest);
-        }
+    /// The answer has come. Returns the server that was asked, if it did it all alone.
+    fn end(&mut self, reply: Option<PullReply>) -> Option<NodeId> {
         self.state = State::Done(reply);
+        self.to.filter(|_| !self.is_delayed)
     }
 
     pub(super) fn is_under_way(&self, epoch: Epoch) -> bool {
@@ -76,17 +64,6 @@ impl Part {
         }
     }
 }
-
-/// Work of each server since the last pull: rows, and the longest time of a part of
-/// pushes and pulls. Parts wait for one another on their way, so the longest is that of all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct ServedBy {
-    rows: u64,
-    push: Duration,
-    pull: Duration,
-}
-
-pub(super) type Served = BTreeMap<NodeId, ServedBy>;
 
 /// A task's place in the line: by clock, then age.
 pub(super) type Place = (Clock, Handle);
@@ -189,15 +166,16 @@ impl Client {
         match (request, answer.refusal) {
             (_, Some(reason)) => self.refused(at, request, reason),
             (Request::Push { worker, clock }, None) if worker == self.worker => {
-                self.pushed(at, clock, answer.held_us);
+                self.pushed(at, clock, [answer.held_us, answer.copied_us]);
             }
             _ => {}
         }
     }
 
-    fn pushed(&mut self, at: ShardRef, clock: Clock, held_us: u32) {
+    fn pushed(&mut self, at: ShardRef, clock: Clock, micros: [u32; 2]) {
         self.answered = self.now;
         let array = at.array;
+        let [held, copied] = micros.map(|micros| Duration::from_micros(micros.into()));
         // Refused ones may have waited for this one; an answer may be older than a cut.
         let sent = self.index.sent.get(&(array, clock, at.range));
         let handles: Vec<Handle> = match sent.filter(|_| self.index.total.delayed == 0) {
@@ -218,12 +196,12 @@ impl Client {
                     continue;
                 }
                 if is_acknowledged && !part.is_done() {
-                    part.end(
-                        None,
-                        held_us,
-                        self.now.saturating_sub(running.submitted),
-                        &mut self.served,
-                    );
+                    let times = [running.submitted, self.now.saturating_sub(held)];
+                    let mut routes = self.routing.overlapping(array, at.range);
+                    let route = routes.find(|route| route.epoch == at.epoch);
+                    if let (Some(node), Some(route)) = (part.end(None), route) {
+                        self.served.pushed(node, part.range.len(), times, copied, route);
+                    }
                     changed = true;
                 } else if matches!(part.state, State::Delayed { .. }) {
                     part.state = State::Ready;
@@ -253,13 +231,11 @@ impl Client {
             && let Some(running) = self.tasks.get_mut(&handle)
             && let Some(part) = running.parts.iter_mut().find(is_it)
         {
-            let held_us = reply.held_us;
-            part.end(
-                Some(reply),
-                held_us,
-                self.now.saturating_sub(running.submitted),
-                &mut self.served,
-            );
+            let held = Duration::from_micros(reply.held_us.into());
+            if let Some(node) = part.end(Some(reply)) {
+                let times = [running.submitted, self.now.saturating_sub(held)];
+                self.served.pulled(node, part.range.len(), times);
+            }
             self.note(handle);
             self.finish(handle);
         }
@@ -319,11 +295,8 @@ impl Client {
         if let Some(running) = self.tasks.get(&handle)
             && running.parts.iter().all(Part::is_done)
         {
-            let rows = running.is_pull().then(|| {
-                let served = std::mem::take(&mut self.served).into_iter();
-                let served = served.map(|(node, by)| (node, by.rows, by.push + by.pull));
-                Pulled { served: served.collect(), ..pulled(running) }
-            });
+            let rows =
+                running.is_pull().then(|| Pulled { served: self.served.take(), ..pulled(running) });
             self.end(handle, Ok(rows));
         }
     }

@@ -1,15 +1,83 @@
 //! Moves of shards away from slow servers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::{ClusterState, Coordinator};
-use crate::load::plan;
+use crate::load::{Plan, Servers, plan};
 use crate::{LoadPlan, NodeId, Routing, next_step};
 
 /// Part of the slowest server's time that a load plan must save, and seconds: less is not worth
 /// the copies.
-const GAIN: f64 = 0.1;
+const GAIN: f64 = 0.15;
 const GAIN_SECONDS: f64 = 5e-4;
+
+/// Part of the slowest server's time that a plan must really have saved, or it is taken back; unless
+/// that takes at most so many times as long as predicted.
+const HELPED: f64 = 0.02;
+const AS_PREDICTED: f64 = 1.1;
+
+/// Times the slowest server's time of before, from which the load counts as another one.
+const CHANGED: f64 = 1.25;
+
+/// Times the wait between plans, at most: each that is taken back doubles it.
+const MOST_PATIENCE: u32 = 32;
+
+/// Times the wait between plans for which servers with shards may be unknown.
+const UNKNOWN: u32 = 5;
+
+/// Memory of the load plans.
+#[derive(Debug, Clone)]
+pub(super) struct LoadMemory {
+    /// When shards moved last, or this leader began.
+    still: Option<Duration>,
+    /// The slowest server's time when it was looked at last.
+    slowest: f64,
+    unproven: Option<Unproven>,
+    patience: u32,
+}
+
+/// The last plan, until it is known what it saves.
+#[derive(Debug, Clone)]
+struct Unproven {
+    earlier: LoadPlan,
+    /// The slowest server's time before it, and how long it may take now.
+    before: f64,
+    limit: f64,
+}
+
+impl Default for LoadMemory {
+    fn default() -> Self {
+        Self { still: None, slowest: 0.0, unproven: None, patience: 1 }
+    }
+}
+
+impl LoadMemory {
+    /// The moments at which a plan may be due.
+    pub(super) fn timers(&self, every: Duration) -> impl Iterator<Item = Duration> {
+        let times = [1, self.patience, UNKNOWN];
+        self.still.into_iter().flat_map(move |still| times.map(|times| still + every * times))
+    }
+
+    /// Takes in how long the slowest server takes now. Returns the plan before the last one if that
+    /// turned out to save nothing.
+    fn judge(&mut self, now: Duration, slowest: f64) -> Option<LoadPlan> {
+        let is_changed = slowest > std::mem::replace(&mut self.slowest, slowest) * CHANGED;
+        let last = self.unproven.take();
+        let had_plan = last.is_some();
+        let failed = last.filter(|plan| slowest > plan.limit);
+        let Some(Unproven { earlier, before, .. }) = failed else {
+            if is_changed || had_plan {
+                self.patience = 1;
+            }
+            return None;
+        };
+        self.patience = (self.patience * 2).min(MOST_PATIENCE);
+        self.still = Some(now);
+        let (before_us, after_us) = (micros(slowest), micros(before));
+        Some(LoadPlan { taken_back: true, before_us, after_us, ..earlier })
+    }
+}
 
 /// The ring's table with the plan's chains, where they can be had: of servers with a weight, and as
 /// long as there should be `replicas`.
@@ -35,43 +103,80 @@ pub(super) fn planned(
 }
 
 impl Coordinator {
-    /// The plan of a cluster that stands still, if another one is worth its moves.
+    /// The plan of a cluster that stands still, if another one is worth its moves: or the one
+    /// before, if the last one turned out to save nothing.
     pub(super) fn replan(
         &mut self,
         cluster: &ClusterState,
         live: &BTreeSet<NodeId>,
         wanted: &Routing,
     ) -> Option<LoadPlan> {
-        let (now, replan) = (self.decided, self.config.replan?);
-        let mut known = Vec::from_iter(cluster.services.values().copied());
-        known.sort_unstable_by_key(|time| time.row_ns);
-        // One that is not known is as good as most: it is tried, and found out.
-        let usual = *known.get(known.len() / 2)?;
-        let is_due = now >= *self.planned.get_or_insert(now) + replan;
+        let (now, every) = (self.decided, self.config.replan?);
+        let still = self.stands_still(every, cluster, live, wanted)?;
+        let servers = self.measured(cluster, live)?;
         let routes = cluster.routing.routes();
-        let mut steps = routes.iter().filter_map(|route| next_step(route, wanted, live));
-        if !is_due || !cluster.hand_overs.is_empty() || steps.next().is_some() {
-            return None;
-        }
-        let servers = self.liveness.weights(live, cluster).into_iter();
-        let servers = servers.filter(|&(_, weight)| weight > 0);
-        let time = |node| cluster.services.get(&node).copied().unwrap_or(usual);
-        let servers = servers.map(|(node, _)| (node, time(node))).collect();
         let shards = routes.iter().map(|route| (route.range.len(), route.chain.clone()));
-        let shards: Vec<_> = shards.collect();
-        let is_untried = |node: &&NodeId| !cluster.services.contains_key(*node);
-        let untried = live.iter().filter(is_untried).copied().collect();
-        let plan = plan(&shards, &servers, &untried, GAIN)?;
-        if plan.before - plan.after < GAIN_SECONDS {
-            return None;
+        let shards = Vec::from_iter(shards);
+        let taken_back = self.load.judge(now, servers.slowest(&shards));
+        if taken_back.is_some() || still < every * self.load.patience {
+            return taken_back;
         }
-        self.planned = Some(now);
-        let micros = |seconds: f64| (seconds * 1e6) as u64;
-        let moves = shards.iter().zip(&plan.chains).filter(|((_, old), new)| old != *new);
-        let moved = moves.count();
+        let plan = plan(&shards, &servers, |before, after| {
+            after < before * (1.0 - GAIN) && after < before - GAIN_SECONDS
+        })?;
+        let Plan { before, after, .. } = plan;
+        let limit = (before * (1.0 - HELPED)).max(after * AS_PREDICTED);
+        self.load.still = Some(now);
+        self.load.unproven = Some(Unproven { earlier: cluster.plan.clone(), before, limit });
+        let moved = shards.iter().zip(&plan.chains).filter(|((_, old), new)| old != *new).count();
         let chains = routes.iter().zip(plan.chains);
         let chains = chains.map(|(route, chain)| (route.array, route.range, chain)).collect();
-        let (before_us, after_us) = (micros(plan.before), micros(plan.after));
-        Some(LoadPlan { chains, moved, before_us, after_us })
+        let (before_us, after_us) = (micros(before), micros(after));
+        Some(LoadPlan { chains, taken_back: false, moved, before_us, after_us })
     }
+
+    /// Returns for how long no shard has moved, if that is long enough for the servers to be
+    /// known: what was measured while shards moved is forgotten.
+    fn stands_still(
+        &mut self,
+        every: Duration,
+        cluster: &ClusterState,
+        live: &BTreeSet<NodeId>,
+        wanted: &Routing,
+    ) -> Option<Duration> {
+        let (now, services) = (self.decided, &cluster.services);
+        if services.is_empty() {
+            self.load.still = None;
+            return None;
+        }
+        let routes = cluster.routing.routes().iter();
+        let mut steps = routes.clone().filter_map(|route| next_step(route, wanted, live));
+        if !cluster.hand_overs.is_empty() || steps.next().is_some() {
+            self.load.still = Some(now);
+            return None;
+        }
+        let still = now.saturating_sub(*self.load.still.get_or_insert(now));
+        let mut members = routes.flat_map(|route| &route.chain);
+        let are_known = members.all(|node| services.contains_key(node));
+        let wait = if are_known { every } else { every * UNKNOWN };
+        (still >= wait).then_some(still)
+    }
+
+    /// The servers that may hold shards. One that is not known counts as good as most: it is
+    /// tried, and found out.
+    fn measured(&self, cluster: &ClusterState, live: &BTreeSet<NodeId>) -> Option<Servers> {
+        let services = &cluster.services;
+        let mut known = Vec::from_iter(services.values().copied());
+        known.sort_unstable();
+        let usual = *known.get(known.len() / 2)?;
+        let weights = self.liveness.weights(live, cluster).into_iter();
+        let named = weights.filter(|&(_, weight)| weight > 0).map(|(node, _)| node);
+        let time = |node| (node, services.get(&node).copied().unwrap_or(usual));
+        let untried = live.iter().copied().filter(|node| !services.contains_key(node)).collect();
+        Some(Servers { times: named.map(time).collect(), untried })
+    }
+}
+
+fn micros(seconds: f64) -> u64 {
+    (seconds * 1e6) as u64
 }

@@ -329,6 +329,8 @@ impl Replica {
         let finished = |replica: &Self| replica.committed.finished(replica.range());
         let before = sends_fresh_rows.then(|| finished(self));
         let seq = seq.min(self.applied);
+        // The oldest entry was sent then, or was the next one after the last acknowledged.
+        let copied_us = context.held_us(self.sent_at);
         if seq > self.acked {
             self.sent_at = context.now;
         }
@@ -344,7 +346,7 @@ impl Replica {
         self.acknowledge_chain(context);
         let Some(news) = news else { return };
         if self.route.head() == Some(context.node) {
-            self.acknowledge_pushes(news, context);
+            self.acknowledge_pushes(news, copied_us, context);
         }
         if self.route.tail() == Some(context.node) {
             self.answer_waiting(news, context);
@@ -362,7 +364,7 @@ impl Replica {
     }
 
     /// Acknowledges what the chain has by now, where there is `news`.
-    fn acknowledge_pushes(&mut self, news: KeyRange, context: &mut Context) {
+    fn acknowledge_pushes(&mut self, news: KeyRange, copied_us: u32, context: &mut Context) {
         let (committed, shard) = (&self.committed, self.route.at());
         self.unacknowledged.retain(|&(worker, clock, range), received| {
             if range.intersect(news).is_none() {
@@ -377,6 +379,7 @@ impl Replica {
                         at: shard.part(range),
                         request: Request::Push { worker, clock },
                         held_us: context.held_us(*received),
+                        copied_us,
                         refusal: None,
                     }),
                 );

@@ -126,9 +126,15 @@ fn pulled_parts_are_put_together_with_the_clocks_of_all() {
         newest: Clock(5),
         own: Clock(4),
         values: vec![1.0, 2.0, 2.0, 2.0].into(),
-        served: vec![(NodeId(0), 1, ms(1)), (NodeId(1), 3, ms(1))],
+        served: vec![served(0, [(0, 0), (1, 1)]), served(1, [(0, 0), (3, 1)])],
     };
     assert_eq!(ended, done(handle, Ok(Some(pulled))));
+}
+
+/// Rows pushed and read, with the milliseconds that they took.
+fn served(node: u64, [pushed, read]: [(u64, u64); 2]) -> ServedBy {
+    let rows = |(count, took)| RowTimes { count, took: ms(took) };
+    ServedBy { node: NodeId(node), pushed: rows(pushed), read: rows(read) }
 }
 
 /// Executors push in each step, and one of them pulls; another one may from some step on.
@@ -144,9 +150,39 @@ fn work_of_steps_without_a_pull_is_not_counted_with_the_first_pull() {
     let [ClientAction::Done { outcome: Ok(Some(pulled)), .. }] = &ended[..] else {
         panic!("{ended:?}");
     };
-    let [(NodeId(0), 8, _)] = pulled.served[..] else {
-        panic!("the last step's push and the pull: {:?}", pulled.served);
+    assert_eq!(pulled.served, [served(0, [(4, 5), (4, 4)])], "the last step's push and the pull");
+}
+
+/// A head that waits for its follower is not slow: the follower is, by what is heard of most of its
+/// shards.
+#[test]
+fn time_of_a_log_entry_counts_for_those_that_follow() {
+    let mut client = Harness::new(256, Consistency::Eventual);
+    let shards = [shard(0, 1, 2), shard(1, 2, 2), shard(2, 4, 2)];
+    let chains = [[0, 1], [2, 1], [3, 1]].iter().map(|chain| nodes(chain));
+    let routes = shards.into_iter().zip(chains).map(|(at, chain)| Route::new(at, chain));
+    client.hear(0, Message::Routing(table(2, routes)));
+    client.submit(rows(), 1);
+    for (at, copied_us) in shards.into_iter().zip([20_000, 1_000, 30_000]) {
+        let request = Request::Push { worker: WorkerId(0), clock: Clock(1) };
+        let answer = Answer { at, request, held_us: 31_000, copied_us, refusal: None };
+        client.hear(33, Message::Answer(answer));
+    }
+    let (_, sent) = client.submit(Work::Pull, 2);
+    let ended = sent.iter().flat_map(|part| {
+        let at = match part {
+            Message::Pull(pull) => pull.at,
+            other => panic!("{other:?}"),
+        };
+        client.hear(33, reply(at, Some(request_of(part)), 1, 1, 1.0))
+    });
+    let [ClientAction::Done { outcome: Ok(Some(pulled)), .. }] = &Vec::from_iter(ended)[..] else {
+        panic!("the pull is not done");
     };
+    // Its part of the pull took 33 ms since time 0.
+    let follower = served(1, [(0, 0), (4 + 4, 20 + 33)]);
+    let heads = [(0, 1), (2, 1), (3, 2)].map(|(node, rows)| served(node, [(rows, 2), (0, 0)]));
+    assert_eq!(pulled.served, [&heads[..1], &[follower], &heads[1..]].concat());
 }
 
 #[test]

@@ -26,6 +26,23 @@ fn acknowledgement_waits_for_the_chain() {
 }
 
 #[test]
+fn acknowledgement_tells_the_times_of_the_head_and_of_the_chain() {
+    let mut head = Node::new(0, Consistency::Bsp, &[0, 1]);
+    head.hear(server(1), replicated(1, 1));
+    head.hear(worker(0), push(1, 0, 1));
+    head.wait(ms(30));
+    head.hear(worker(1), push(1, 1, 1));
+    head.wait(ms(7));
+    let answers = head.hear(server(1), replicated(1, 2));
+    let times = |(_, message): &(Peer, Message)| match message {
+        Message::Answer(Answer { held_us, copied_us, .. }) => (*held_us, *copied_us),
+        other => panic!("{other:?}"),
+    };
+    let times = Vec::from_iter(answers.iter().map(times));
+    assert_eq!(times, [(37_000, 7_000), (7_000, 7_000)], "the first push waited for the second");
+}
+
+#[test]
 fn old_head_is_refused_by_its_successor_and_stops() {
     let mut old = Node::new(0, EVENTUAL, &[0, 1]);
     let mut new = Node::new(1, EVENTUAL, &[0, 1]);

@@ -64,7 +64,7 @@ pub fn push_ack(at: ShardRef, worker: u64, clock: u64) -> Message {
 }
 
 pub fn answer(at: ShardRef, request: Request, refusal: Option<Refusal>) -> Message {
-    Message::Answer(Answer { at, request, held_us: 0, refusal })
+    Message::Answer(Answer { at, request, held_us: 0, copied_us: 0, refusal })
 }
 
 /// The acknowledgement of a push to its worker.

@@ -119,7 +119,8 @@ async fn name_slow(registry: Registry) -> Result<()> {
         for &node in view.servers.keys() {
             let row_ns = 1 << random.random_range(20..29);
             // One that has just died is no server any more.
-            let _ = member.report(Report::Service(node, ServiceTime { base_us: 0, row_ns }));
+            let _ = member
+                .report(Report::Service(node, ServiceTime { push_ns: row_ns, read_ns: row_ns }));
         }
         if view.table.plan != plan {
             plan = view.table.plan.clone();

@@ -5,9 +5,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_parameter_server::{
-    Clock, LoadPlan, NodeId, Route, ServiceTime, ShardRef, WorkerId, medians,
-};
+use parapet_parameter_server::{Clock, LoadPlan, NodeId, Route, ShardRef, WorkerId, medians};
 use tokio::time::timeout;
 
 use super::{RegistryArgs, Stop};
@@ -76,9 +74,14 @@ fn render(registry: &str, view: &View, statuses: &Statuses) -> String {
     let mut parts = vec![format!("registry {registry}{away}, led by {leader}\n")];
     let tables = [servers(view, statuses), ranges(view, statuses)];
     parts.extend(tables.iter().map(align));
-    let LoadPlan { moved, before_us, after_us, .. } = view.table.plan;
-    if moved > 0 {
-        let [before, after] = [before_us, after_us].map(|micros| micros as f64 / 1e3);
+    let LoadPlan { taken_back, moved, before_us, after_us, .. } = view.table.plan;
+    let [before, after] = [before_us, after_us].map(|micros| micros as f64 / 1e3);
+    if taken_back {
+        parts.push(format!(
+            "a move of ranges for load was taken back: the slowest server took {before:.1} ms a \
+             step, {after:.1} before it\n"
+        ));
+    } else if moved > 0 {
         parts.push(format!(
             "{moved} ranges were moved for load: the slowest server takes {after:.1} ms a step \
              instead of {before:.1}, as predicted\n"
@@ -109,7 +112,9 @@ fn table(head: &str) -> Rows {
 }
 
 fn servers(view: &View, statuses: &Statuses) -> Rows {
-    let mut rows = table("SERVER|ADDRESS|WEIGHT|RANGES|HEADS|BYTES|RECEIVED|SENT|DROPPED|US A ROW");
+    let mut rows = table(
+        "SERVER|ADDRESS|WEIGHT|RANGES|HEADS|BYTES|RECEIVED|SENT|DROPPED|US A PUSHED ROW|US A READ ROW",
+    );
     let services = medians(view.services());
     let routes = view.table.routing.routes();
     let named = routes.iter().flat_map(|route| route.chain.iter().copied());
@@ -132,8 +137,9 @@ fn servers(view: &View, statuses: &Statuses) -> Rows {
                     status.sent.to_string(),
                     status.dropped.to_string(),
                 ]);
-                let micros = |time: &ServiceTime| format!("{:.1}", time.seconds(1) * 1e6);
-                cells.extend(services.get(&node).map(micros));
+                let times = services.get(&node).map(|time| [time.push_ns, time.read_ns]);
+                let micros = |nanos: u64| format!("{:.1}", nanos as f64 / 1e3);
+                cells.extend(times.into_iter().flatten().map(micros));
             }
             None => cells.push("does not answer".to_owned()),
         }

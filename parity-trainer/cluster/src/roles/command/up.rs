@@ -43,7 +43,7 @@ pub(super) async fn run(args: &Args, programs: &Programs, stop: Stop) -> Result<
     let leading = LeadingArgs {
         replicas: args.replicas,
         min_servers: args.servers,
-        rebalance: None,
+        rebalance: 2,
         heartbeat: 100,
     };
     let ended = CancellationToken::new();

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use parapet_parameter_server::{NodeId, ServiceModel, ServiceTime};
+use parapet_parameter_server::{NodeId, ServedBy, ServiceModel, ServiceTime, estimates};
 
-/// Time between two tellings about a server, at least.
+use crate::registry::Revision;
+
+/// Time from its first service to the first telling about a server, and between two.
 const EVERY: Duration = Duration::from_secs(2);
 
 /// Time after which a server that serves nothing here is not known any longer, so that it is tried
@@ -16,34 +18,46 @@ const RETRY: Duration = Duration::from_secs(20);
 struct Measured {
     model: ServiceModel,
     told: Option<ServiceTime>,
-    /// Time at which it was told of, and at which it served something, last.
+    /// Time at which it was told of, or served for the first time; and at which it served something
+    /// last.
     told_at: Duration,
     seen_at: Duration,
 }
 
 /// Models of the servers, and what was told of them. Times count from any moment.
 #[derive(Debug, Default)]
-pub(super) struct ServiceMeter(BTreeMap<NodeId, Measured>);
+pub(super) struct ServiceMeter {
+    /// The routing table under which they served.
+    table: Revision,
+    servers: BTreeMap<NodeId, Measured>,
+}
 
 impl ServiceMeter {
-    /// Takes in what a step was served: by which server, how many rows, in which time. Returns what
-    /// is to be told, as it has changed; nothing of a server that is not known any longer.
+    /// Takes in what a step was served. Returns what is to be told, as it has changed; nothing of a
+    /// server that is not known any longer. With each routing table all begins anew: copies of
+    /// shards make servers slow meanwhile.
     pub(super) fn observe(
         &mut self,
         now: Duration,
-        served: &[(NodeId, u64, Duration)],
+        table: Revision,
+        served: &[ServedBy],
     ) -> Vec<(NodeId, Option<ServiceTime>)> {
-        for &(node, rows, took) in served {
-            let measured = self.0.entry(node).or_default();
-            measured.model.observe(rows, took);
-            measured.seen_at = now;
+        let is_changed = table != std::mem::replace(&mut self.table, table);
+        if !is_changed {
+            for served in served {
+                let new = || Measured { told_at: now, ..Measured::default() };
+                let measured = self.servers.entry(served.node).or_insert_with(new);
+                measured.model.observe(served);
+                measured.seen_at = now;
+            }
         }
+        let times = estimates(self.servers.iter().map(|(&node, measured)| (node, &measured.model)));
         let mut news = Vec::new();
-        self.0.retain(|&node, measured| {
-            let is_known = now < measured.seen_at + RETRY;
+        self.servers.retain(|&node, measured| {
+            let is_known = !is_changed && now < measured.seen_at + RETRY;
             if !is_known {
-                news.push((node, None));
-            } else if let Some(time) = measured.news(now) {
+                news.extend(measured.told.map(|_| (node, None)));
+            } else if let Some(time) = measured.news(now, times.get(&node)) {
                 news.push((node, Some(time)));
             }
             is_known
@@ -54,9 +68,9 @@ impl ServiceMeter {
 
 impl Measured {
     /// The estimate, if it is to be told.
-    fn news(&mut self, now: Duration) -> Option<ServiceTime> {
-        let is_due = self.told.is_none() || now >= self.told_at + EVERY;
-        let estimate = self.model.estimate().filter(|_| is_due)?;
+    fn news(&mut self, now: Duration, time: Option<&ServiceTime>) -> Option<ServiceTime> {
+        let is_due = now >= self.told_at + EVERY;
+        let estimate = *time.filter(|_| is_due)?;
         if self.told.is_some_and(|told| !estimate.is_far_from(told)) {
             return None;
         }
@@ -67,6 +81,8 @@ impl Measured {
 
 #[cfg(test)]
 mod tests {
+    use parapet_parameter_server::RowTimes;
+
     use super::*;
 
     fn second(number: u64) -> Duration {
@@ -77,22 +93,27 @@ mod tests {
     fn server_is_told_of_when_it_changes_and_tried_again_when_it_serves_nothing() {
         let mut meter = ServiceMeter::default();
         let mut told = Vec::new();
+        let table = Revision(1);
+        meter.observe(second(0), table, &[]);
         for now in 0..60 {
-            let ms = if now < 20 { 10 } else { 80 };
-            let fast = (NodeId(1), 100, Duration::from_millis(10));
-            let slow = (NodeId(2), 100, Duration::from_millis(ms));
-            let served = [fast, slow];
+            let served = |node, ms| {
+                let rows = RowTimes { count: 100, took: Duration::from_millis(ms) };
+                ServedBy { node: NodeId(node), pushed: rows, read: rows }
+            };
+            let served = [served(1, 10), served(2, if now < 20 { 10 } else { 80 })];
             let served = if now < 40 { &served[..] } else { &served[..1] };
-            for (node, time) in meter.observe(second(now), served) {
-                told.push((now, node.0, time.map_or(0, |time| time.row_ns / 1000)));
+            for (node, time) in meter.observe(second(now), table, served) {
+                told.push((now, node.0, time.map_or(0, |time| time.push_ns / 1000)));
             }
         }
         let firsts: Vec<_> = told.iter().filter(|(now, ..)| *now < 20).copied().collect();
-        assert_eq!(firsts, [(2, 1, 100), (2, 2, 100)]);
+        assert_eq!(firsts, [(4, 1, 100), (4, 2, 100)]);
         let rest = || told.iter().filter(|(now, ..)| *now >= 20);
         assert!(rest().all(|&(_, node, _)| node == 2), "{told:?}");
         let last = rest().rfind(|(now, ..)| *now < 40).map(|&(.., us)| us);
-        assert!(last.is_some_and(|us| us > 700), "{told:?}");
+        assert!(last.is_some_and(|us| us > 550), "{told:?}");
         assert_eq!(told.last(), Some(&(59, 2, 0)), "{told:?}");
+        let gone = meter.observe(second(60), Revision(2), &[]);
+        assert_eq!(gone, [(NodeId(1), None)], "measured under another table");
     }
 }

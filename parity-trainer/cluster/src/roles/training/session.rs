@@ -202,7 +202,8 @@ impl Training {
             if !own.is_subset(&self.handed_in) {
                 return Ok(Settled::MoreToDo);
             }
-            let Some(&asker) = own.first() else {
+            // The last one to hand in: its requests wait for all others' on their way.
+            let Some(&asker) = own.last() else {
                 // Nothing to do here: only to see how far the others are. Servers let no stranger
                 // wait.
                 let before = self.step;
@@ -307,7 +308,8 @@ impl Training {
         let now = self.since.elapsed();
         self.changes.end(now, step, members);
         let mut reports = Vec::from_iter(self.pace.end_step(now).map(Report::Pace));
-        for (node, time) in self.service.observe(now, &served) {
+        let table = self.view.borrow().table.revision;
+        for (node, time) in self.service.observe(now, table, &served) {
             match time {
                 Some(time) => reports.push(Report::Service(node, time)),
                 None => self.membership.retract(Report::Service(node, ServiceTime::default())),

@@ -268,7 +268,7 @@ impl Simulation {
             }
             9 => {
                 let row_ns = 1 << self.rng.random_range(12..25);
-                cluster.services.insert(node, ServiceTime { base_us: 0, row_ns });
+                cluster.services.insert(node, ServiceTime { push_ns: row_ns, read_ns: row_ns });
             }
             8 => {
                 leading.coordinator = Coordinator::new(leading.config);

@@ -3,7 +3,7 @@
 use super::*;
 
 fn done(at: ShardRef, request: Request) -> Message {
-    Message::Answer(Answer { at, request, held_us: 0, refusal: None })
+    Message::Answer(Answer { at, request, held_us: 0, copied_us: 0, refusal: None })
 }
 
 impl Simulation {
