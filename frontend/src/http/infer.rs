@@ -92,7 +92,7 @@ async fn infer_on(
         return Err(Rejected::Overloaded.into());
     }
     let (mut request, _held) = read_request(app, model, headers, body).await?;
-    if let Some(class) = headers.get(CLASS_HEADER) {
+    if let Some(class) = headers.get(&CLASS_HEADER) {
         // The body's own word counts.
         let class = String::from_utf8_lossy(class.as_bytes()).into_owned();
         let own = request.parameters.entry(CLASS);
