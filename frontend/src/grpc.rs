@@ -290,7 +290,7 @@ impl Service {
 /// Takes the request's class and the client's deadline from the call's metadata. The message's own
 /// timeout counts, but never beyond the call's deadline.
 fn take_metadata(request: &mut InferRequest, metadata: &MetadataMap) {
-    let class = metadata.get(CLASS_HEADER);
+    let class = metadata.get(CLASS_HEADER.as_str());
     if let Some(class) = class.and_then(|class| class.to_str().ok()) {
         let own = request.parameters.entry(CLASS);
         own.or_insert_with(|| class.into());

@@ -1,6 +1,6 @@
 //! Common part of all inference requests, whatever their protocol: names, meters, trace and log.
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use parapet_net::LogLimit;
 use parapet_open_inference::rest::REQUEST_ID;
 use tokio::time::Instant;
@@ -10,33 +10,33 @@ use crate::error::{ErrorKind, ServeError};
 use crate::model::{Provenance, ServedModel};
 use crate::traces::TracedRequest;
 
-const TRACE_ID: &str = "parapet-trace-id";
+static TRACE_ID: HeaderName = HeaderName::from_static("parapet-trace-id");
 /// Provenance of the answer, for clients and proxies that don't read the body.
-const PROVENANCE: &str = "parapet-provenance";
-const CONFIDENCE: &str = "parapet-confidence";
-const CODE: &str = "parapet-code";
+static PROVENANCE: HeaderName = HeaderName::from_static("parapet-provenance");
+static CONFIDENCE: HeaderName = HeaderName::from_static("parapet-confidence");
+static CODE: HeaderName = HeaderName::from_static("parapet-code");
 /// The request's class, for clients and proxies that don't write the body.
-pub(crate) const CLASS_HEADER: &str = "parapet-class";
+pub(crate) static CLASS_HEADER: HeaderName = HeaderName::from_static("parapet-class");
 
 /// Warnings about failed requests, for each kind of error.
 static FAILED: [LogLimit; ErrorKind::ALL.len()] = [const { LogLimit::new() }; ErrorKind::ALL.len()];
 
 pub(crate) fn write_provenance(headers: &mut HeaderMap, provenance: &Provenance) {
-    headers.insert(PROVENANCE, HeaderValue::from_static(provenance.kind));
+    headers.insert(&PROVENANCE, HeaderValue::from_static(provenance.kind));
     match provenance.confidence {
         // Of an exact prediction, nearly every one: it need not be worked out.
-        Some(1.0) => drop(headers.insert(CONFIDENCE, HeaderValue::from_static("1.0000"))),
-        confidence => write(headers, CONFIDENCE, confidence.map(|sure| format!("{sure:.4}"))),
+        Some(1.0) => drop(headers.insert(&CONFIDENCE, HeaderValue::from_static("1.0000"))),
+        confidence => write(headers, &CONFIDENCE, confidence.map(|sure| format!("{sure:.4}"))),
     }
-    write(headers, CODE, provenance.code.as_deref());
+    write(headers, &CODE, provenance.code.as_deref());
 }
 
 pub(crate) fn write_names(headers: &mut HeaderMap, id: HeaderValue, trace_id: Option<String>) {
-    headers.insert(REQUEST_ID, id);
-    write(headers, TRACE_ID, trace_id);
+    headers.insert(&REQUEST_ID, id);
+    write(headers, &TRACE_ID, trace_id);
 }
 
-fn write(headers: &mut HeaderMap, name: &'static str, value: Option<impl AsRef<str>>) {
+fn write(headers: &mut HeaderMap, name: &HeaderName, value: Option<impl AsRef<str>>) {
     if let Some(value) = value.and_then(|value| HeaderValue::from_str(value.as_ref()).ok()) {
         headers.insert(name, value);
     }

@@ -14,7 +14,7 @@ use crate::admin;
 use crate::app::App;
 use crate::config::{FrontendConfig, ServerSettings};
 use crate::grpc;
-use crate::http::router;
+use crate::http::DataService;
 use crate::metrics::Metrics;
 use crate::traces::Traces;
 
@@ -104,7 +104,7 @@ impl Frontend {
             draining.cancel();
         };
         let (limits, grace) = (limits(&settings), settings.drain_grace);
-        let server = Server::new(router(Arc::clone(&app)), limits)
+        let server = Server::new(DataService::new(Arc::clone(&app)), limits)
             .counting(Arc::clone(&app.connections))
             .with_tls(app.tls.data.clone());
         let over_http = server.run(self.listener, drain, grace);

@@ -6,14 +6,16 @@
 //!
 //! The client opens as many connections as requests are sent at once. Callers bound that number.
 
+mod turn;
+
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use crate::tls::client::TlsStream;
 use crate::tls::{Application, ClientTls, ServerName, TlsFailure};
 use bytes::Bytes;
-use futures::FutureExt;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{HeaderMap, Request, StatusCode};
@@ -21,6 +23,8 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio_util::either::Either;
+
+use self::turn::{Turns, in_turns};
 
 /// Bounds of [`Connections`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +80,7 @@ struct Connection {
     used: bool,
     /// Of the certificates that it was made with.
     generation: u64,
+    turns: Turns,
 }
 
 type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
@@ -153,7 +158,10 @@ impl Connections {
             if connection.generation != self.generation() {
                 continue;
             }
-            let closed = (&mut connection.driver).now_or_never().is_some();
+            let (driver, context) =
+                (&mut connection.driver, &mut Context::from_waker(Waker::noop()));
+            let polled = connection.turns.poll(context, |context| driver.as_mut().poll(context));
+            let closed = polled.is_ready();
             if !closed && !connection.sender.is_closed() {
                 return Some(connection);
             }
@@ -177,7 +185,8 @@ impl Connections {
         let connection = http1::handshake(TokioIo::new(stream)).await;
         let (sender, driver) =
             connection.map_err(|error| SendError::Connect(std::io::Error::other(error)))?;
-        Ok(Connection { sender, driver: Box::pin(driver), used: false, generation })
+        let (driver, turns) = (Box::pin(driver), Turns::default());
+        Ok(Connection { sender, driver, used: false, generation, turns })
     }
 
     async fn open(&self) -> Result<Stream, SendError> {
@@ -203,32 +212,22 @@ impl Connections {
         request: Request<Full<Bytes>>,
     ) -> Result<Response, Broken> {
         let (sender, used) = (&mut connection.sender, connection.used);
-        let mut closed = false;
-        let result = {
-            let limit = self.limits.max_response_bytes;
-            let exchange = async {
-                let lost = |error| Broken::lost(used, error);
-                sender.ready().await.map_err(lost)?;
-                let (parts, body) = sender.send_request(request).await.map_err(lost)?.into_parts();
-                let body = Limited::new(body, limit).collect().await.map_err(|error| Broken {
-                    stale: false,
-                    error: match error.is::<LengthLimitError>() {
-                        true => SendError::TooLong { limit },
-                        false => SendError::Body(error),
-                    },
-                })?;
-                Ok(Response { status: parts.status, headers: parts.headers, body: body.to_bytes() })
-            };
-            let mut exchange = std::pin::pin!(exchange);
-            tokio::select! {
-                biased;
-                result = &mut exchange => result,
-                _ = &mut connection.driver => {
-                    closed = true;
-                    exchange.await
-                }
-            }
+        let limit = self.limits.max_response_bytes;
+        let exchange = async {
+            let lost = |error| Broken::lost(used, error);
+            sender.ready().await.map_err(lost)?;
+            let (parts, body) = sender.send_request(request).await.map_err(lost)?.into_parts();
+            let body = Limited::new(body, limit).collect().await.map_err(|error| Broken {
+                stale: false,
+                error: match error.is::<LengthLimitError>() {
+                    true => SendError::TooLong { limit },
+                    false => SendError::Body(error),
+                },
+            })?;
+            Ok(Response { status: parts.status, headers: parts.headers, body: body.to_bytes() })
         };
+        let driver = connection.driver.as_mut();
+        let (result, closed) = in_turns(&connection.turns, pin!(exchange), driver).await;
         if result.is_ok() && !closed && !connection.sender.is_closed() {
             connection.used = true;
             let mut idle = self.idle.lock();

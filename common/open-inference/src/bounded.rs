@@ -39,7 +39,16 @@ pub(crate) fn read<'de, T: Deserialize<'de>>(json: &'de [u8]) -> Result<T, Proto
 
 /// Reads a part of JSON whose depth and numbers are bounded already.
 pub(crate) fn parse<'de, T: Deserialize<'de>>(json: &'de [u8]) -> serde_json::Result<T> {
-    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    // UTF-8 is checked faster in one go than text by text; the parser says where it is wrong.
+    match std::str::from_utf8(json) {
+        Ok(json) => deserialize_whole(serde_json::Deserializer::from_str(json)),
+        Err(_) => deserialize_whole(serde_json::Deserializer::from_slice(json)),
+    }
+}
+
+fn deserialize_whole<'de, T: Deserialize<'de>>(
+    mut deserializer: serde_json::Deserializer<impl serde_json::de::Read<'de>>,
+) -> serde_json::Result<T> {
     let value = T::deserialize(Bounded(&mut deserializer))?;
     deserializer.end()?;
     Ok(value)

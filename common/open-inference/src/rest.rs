@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::header::{
     ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER, VARY, WWW_AUTHENTICATE,
 };
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde::{Deserialize, Serialize};
 
 use crate::compression::{Coding, UNDERSTOOD, encode};
@@ -15,7 +15,9 @@ use crate::{
 };
 
 /// Header that names a request in logs; taken from the client, or made anew, and echoed.
-pub const REQUEST_ID: &str = "x-request-id";
+pub static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// [`HEADER_CONTENT_LENGTH`], parsed: names are not parsed anew for each message.
+pub static HEADER_LENGTH: HeaderName = HeaderName::from_static(HEADER_CONTENT_LENGTH);
 /// Longest request id taken from a client, in bytes.
 pub const MAX_REQUEST_ID: usize = 128;
 
@@ -30,7 +32,7 @@ pub struct ModelPath {
 
 /// The id that the client gave, if it can be echoed, or a fresh one.
 pub fn request_id(headers: &HeaderMap) -> HeaderValue {
-    let given = headers.get(REQUEST_ID).filter(|id| {
+    let given = headers.get(&REQUEST_ID).filter(|id| {
         let is_plain = id.as_bytes().iter().all(u8::is_ascii_graphic);
         is_plain && !id.is_empty() && id.len() <= MAX_REQUEST_ID
     });
@@ -45,7 +47,7 @@ pub fn request_id(headers: &HeaderMap) -> HeaderValue {
 /// # Errors
 /// [`ProtocolError::HeaderLength`].
 pub fn header_length(headers: &HeaderMap) -> Result<Option<usize>, ProtocolError> {
-    let Some(value) = headers.get(HEADER_CONTENT_LENGTH) else {
+    let Some(value) = headers.get(&HEADER_LENGTH) else {
         return Ok(None);
     };
     let length = value.to_str().ok().map(str::trim);
@@ -116,7 +118,7 @@ pub async fn respond_encoded(encoded: Encoded, request: &HeaderMap) -> Response<
     }
     if let Some(length) = header_length {
         // Of the body as it was, like the sizes in it.
-        headers.insert(HEADER_CONTENT_LENGTH, length.into());
+        headers.insert(&HEADER_LENGTH, length.into());
     }
     response
 }

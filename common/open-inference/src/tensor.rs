@@ -51,11 +51,8 @@ impl Tensor {
         shape: impl Into<Vec<usize>>,
         values: &[f32],
     ) -> Result<Self, ProtocolError> {
-        let mut data = vec![0; values.len() * 4];
-        for (bytes, value) in data.chunks_exact_mut(4).zip(values) {
-            bytes.copy_from_slice(&value.to_le_bytes());
-        }
-        Self::new(name, Datatype::Fp32, shape.into(), data.into())
+        let data: Vec<[u8; 4]> = values.iter().map(|value| value.to_le_bytes()).collect();
+        Self::new(name, Datatype::Fp32, shape.into(), data.into_flattened().into())
     }
 
     /// Copies tensors out of a message of `length` bytes in which they lie, if the message is half
@@ -81,13 +78,20 @@ impl Tensor {
 
     /// The values of an FP32 tensor.
     pub fn f32s(&self) -> Result<Vec<f32>, ProtocolError> {
-        let mut values = vec![0.0; self.data.len() / 4];
-        self.copy_f32s_into(&mut values)?;
-        Ok(values)
+        let values = self.fp32_elements(self.data.len() / 4)?.iter();
+        Ok(values.map(|bytes| f32::from_le_bytes(*bytes)).collect())
     }
 
     /// Copies the values of an FP32 tensor into `out`, which must have as many elements.
     pub fn copy_f32s_into(&self, out: &mut [f32]) -> Result<(), ProtocolError> {
+        let elements = self.fp32_elements(out.len())?;
+        for (value, bytes) in out.iter_mut().zip(elements) {
+            *value = f32::from_le_bytes(*bytes);
+        }
+        Ok(())
+    }
+
+    fn fp32_elements(&self, count: usize) -> Result<&[[u8; 4]], ProtocolError> {
         if self.datatype != Datatype::Fp32 {
             return Err(ProtocolError::DatatypeMismatch {
                 tensor: self.excerpt(),
@@ -95,13 +99,10 @@ impl Tensor {
                 actual: self.datatype,
             });
         }
-        if self.data.len() != out.len() * 4 {
-            return Err(self.element_count_error(self.data.len() / 4, out.len()));
+        if self.data.len() != count * 4 {
+            return Err(self.element_count_error(self.data.len() / 4, count));
         }
-        for (value, bytes) in out.iter_mut().zip(self.data.as_chunks().0) {
-            *value = f32::from_le_bytes(*bytes);
-        }
-        Ok(())
+        Ok(self.data.as_chunks().0)
     }
 
     /// Returns true if a floating-point tensor holds a NaN or an infinity;

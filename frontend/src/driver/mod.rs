@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::setup::class_labels;
 
 use self::members::Member;
+use self::work::Work;
 use crate::coding::{Coder, JudgedOutput};
 use crate::config::{HealthSettings, ModelConfig};
 use crate::metrics::{Metrics, ModelMeters};
@@ -212,6 +213,13 @@ impl<T: Transport> Driver<T> {
     }
 
     fn feed_locked<R>(self: &Arc<Self>, event: impl FnOnce(&mut Locked, Time) -> R) -> R {
+        let (result, work) = self.feed_for_work(event);
+        self.run(work);
+        result
+    }
+
+    /// Returns the work that follows, which is yet to be done.
+    fn feed_for_work<R>(&self, event: impl FnOnce(&mut Locked, Time) -> R) -> (R, Vec<Work>) {
         let mut locked = self.locked.lock();
         let result = event(&mut locked, self.now());
         let work = work::take(&mut locked);
@@ -224,8 +232,7 @@ impl<T: Transport> Driver<T> {
         if earlier {
             self.rearm.notify_one();
         }
-        self.run(work);
-        result
+        (result, work)
     }
 
     async fn run_timers(self: Arc<Self>) {

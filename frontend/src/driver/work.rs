@@ -1,5 +1,6 @@
 //! A query's way through the driver: into the engine, and its actions outside the lock.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ static NOT_ENCODED: LogLimit = LogLimit::new();
 static NOT_RECONSTRUCTED: LogLimit = LogLimit::new();
 
 pub(super) enum Work {
-    Answer(oneshot::Sender<Answer<Output>>, Answer<Output>),
+    Answer(QueryId, oneshot::Sender<Answer<Output>>, Answer<Output>),
     Send(JobId, InstanceId, Arc<Input>, oneshot::Receiver<()>),
     Encode(GroupId, Row, Vec<Arc<Input>>),
     Reconstruct(Reconstruction, Option<Trace>),
@@ -34,6 +35,9 @@ pub(super) enum Work {
     Probe(InstanceId),
     Left(InstanceId),
 }
+
+/// Request to an instance, and the work that follows from its end.
+type Sending = Pin<Box<dyn Future<Output = Vec<Work>> + Send>>;
 
 pub(super) struct Reconstruction {
     query: QueryId,
@@ -49,7 +53,7 @@ pub(super) fn take(locked: &mut Locked) -> Vec<Work> {
         match action {
             Action::Answer { query, answer } => {
                 let waiter = locked.waiters.remove(&query);
-                work.extend(waiter.map(|waiter| Work::Answer(waiter.sender, answer)));
+                work.extend(waiter.map(|waiter| Work::Answer(query, waiter.sender, answer)));
             }
             Action::Send { job, instance, input } => {
                 let (handle, withdrawn) = oneshot::channel();
@@ -79,11 +83,11 @@ impl<T: Transport> Driver<T> {
         for work in work {
             match work {
                 // The client may have gone; then the answer is dropped.
-                Work::Answer(waiter, answer) => drop(waiter.send(answer)),
+                Work::Answer(_, waiter, answer) => drop(waiter.send(answer)),
                 Work::Send(job, instance, input, withdrawn) => {
                     // On the heap, since the runtime copies a task's future several times.
                     let sending = Arc::clone(self).send(job, instance, input, withdrawn);
-                    tokio::spawn(Box::pin(sending));
+                    Arc::clone(self).spawn(Box::pin(sending));
                 }
                 Work::Encode(group, row, inputs) => self.start_encoding(group, row, inputs),
                 Work::Reconstruct(reconstruction, trace) => {
@@ -124,19 +128,28 @@ impl<T: Transport> Driver<T> {
         }
     }
 
+    /// Has a task of its own make a request to an instance.
+    fn spawn(self: Arc<Self>, sending: Sending) {
+        tokio::spawn(async move { self.run(sending.await) });
+    }
+
+    /// Makes a request to an instance; returns the work that follows from its end.
     async fn send(
         self: Arc<Self>,
         job: JobId,
         instance: InstanceId,
         input: Arc<Input>,
         withdrawn: oneshot::Receiver<()>,
-    ) {
+    ) -> Vec<Work> {
         let started = Instant::now();
         let mut spans = input.traces.predict(instance);
         let outcome: AttemptResult<Output> = tokio::select! {
             biased;
             outcome = self.transport.infer(instance, input) => outcome,
-            _ = withdrawn => return spans.withdrawn(),
+            _ = withdrawn => {
+                spans.withdrawn();
+                return Vec::new();
+            }
         };
         self.meters.upstream(instance, started.elapsed(), outcome.is_err());
         if let Err(failure) = &outcome {
@@ -144,10 +157,11 @@ impl<T: Transport> Driver<T> {
             spans.failed(failure.kind.to_string());
         }
         drop(spans);
-        self.feed_locked(|locked, now| {
+        let ((), work) = self.feed_for_work(|locked, now| {
             locked.running.remove(&job);
             locked.engine.finished(now, job, outcome, &mut locked.actions);
         });
+        work
     }
 
     fn start_encoding(self: &Arc<Self>, group: GroupId, row: Row, inputs: Vec<Arc<Input>>) {
@@ -260,7 +274,8 @@ impl<T: Transport> Driver<T> {
         let bytes = 2 * input.len();
         let may_join = !input.has_foreign_parameters();
         let input = Arc::new(input);
-        let query = self.feed_locked(|locked, now| {
+        let own_input = Arc::clone(&input);
+        let (query, mut work) = self.feed_for_work(|locked, now| {
             let deadline = now + timeout;
             let arrival = Arrival {
                 input,
@@ -274,14 +289,29 @@ impl<T: Transport> Driver<T> {
             let query = locked.engine.arrive(now, arrival, &mut locked.actions)?;
             locked.waiters.insert(query, Waiter { sender, trace });
             Ok(query)
-        })?;
-        let mut waiting = Waiting { driver: self, query, answered: false };
-        let answer = receiver.await;
+        });
+        let own = self.take_own(&own_input, &mut work);
+        drop(own_input);
+        self.run(work);
+        let mut waiting = Waiting { driver: self, query: query?, own, answered: false };
+        let answer = waiting.answer(receiver).await;
         waiting.answered = true;
-        Ok(answer.unwrap_or_else(|_| {
+        Ok(answer.unwrap_or_else(|| {
             let reason = "the query was dropped without an answer";
             Answer::Failed(Failure::new(FailureKind::InstanceError, reason))
         }))
+    }
+
+    /// Takes a query's own request, the first thing that is done for it unless it is queued (CG-3).
+    fn take_own(self: &Arc<Self>, query: &Arc<Input>, work: &mut Vec<Work>) -> Option<Sending> {
+        let is_own =
+            |work: &mut Work| matches!(work, Work::Send(.., input, _) if Arc::ptr_eq(input, query));
+        match work.extract_if(.., is_own).next()? {
+            Work::Send(job, instance, input, withdrawn) => {
+                Some(Box::pin(Arc::clone(self).send(job, instance, input, withdrawn)))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -289,11 +319,45 @@ impl<T: Transport> Driver<T> {
 struct Waiting<'a, T: Transport> {
     driver: &'a Arc<Driver<T>>,
     query: QueryId,
+    /// Its own request, driven by the task that waits: that spares two task switches. It goes on
+    /// in a task of its own if it is not over when the wait is.
+    own: Option<Sending>,
     answered: bool,
+}
+
+impl<T: Transport> Waiting<'_, T> {
+    async fn answer(
+        &mut self,
+        mut receiver: oneshot::Receiver<Answer<Output>>,
+    ) -> Option<Answer<Output>> {
+        if let Some(own) = &mut self.own {
+            let mut work = tokio::select! {
+                biased;
+                work = own => work,
+                answer = &mut receiver => return answer.ok(),
+            };
+            self.own = None;
+            let is_answer =
+                |work: &mut Work| matches!(work, Work::Answer(query, ..) if *query == self.query);
+            let found = work.extract_if(.., is_answer).next();
+            if found.is_some() {
+                // Else the sender that is dropped would wake this task.
+                receiver.close();
+            }
+            self.driver.run(work);
+            if let Some(Work::Answer(_, _, answer)) = found {
+                return Some(answer);
+            }
+        }
+        receiver.await.ok()
+    }
 }
 
 impl<T: Transport> Drop for Waiting<'_, T> {
     fn drop(&mut self) {
+        if let Some(own) = self.own.take() {
+            Arc::clone(self.driver).spawn(own);
+        }
         if !self.answered {
             self.driver.feed_locked(|locked, now| {
                 locked.waiters.remove(&self.query);

@@ -3,14 +3,13 @@
 //! A body's bytes, the bytes that it unpacks to and the contents that these decode to count in
 //! `max_bodies_bytes`, each before memory is set aside for it.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
-use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use http::header::CONNECTION;
-use http::{HeaderMap, HeaderValue, Method, Version};
+use http::{HeaderMap, Method};
 use parapet_frontend_core::Rejected;
 use parapet_net::server::{BodyError, Reserved, read_body_within};
 use parapet_open_inference::compression::{self, Coding};
@@ -27,54 +26,58 @@ use crate::tenants::MixingDomain;
 
 pub(super) const HEALTH: [&str; 2] = ["/v2/health/live", "/v2/health/ready"];
 
-/// On a request's way in checks the key and the quota; on its way out, while the server drains,
-/// asks its client to go elsewhere.
-pub(super) async fn guard(
-    State(app): State<Arc<App>>,
-    mut request: Request,
-    next: Next,
-) -> Response {
-    let version = request.version();
-    let mut response = match admit(&app, &mut request) {
-        Ok(()) => next.run(request).await,
-        Err(refused) => refused.into_response(),
+/// Checks a request's key and quota.
+pub(super) fn admit(app: &App, request: &Request) -> Result<MixingDomain, ServeError> {
+    if HEALTH.contains(&request.uri().path()) {
+        return Ok(MixingDomain::SHARED);
+    }
+    // Metadata costs nothing; predictions are asked for by POST.
+    let counts = request.method() == Method::POST;
+    app.serving().tenants.admit(request.headers(), counts)
+}
+
+/// The model that a request asks for a prediction, where its path has nothing to decode.
+pub(super) fn asked_model(request: &Request) -> Option<ModelPath> {
+    let path = request.uri().path();
+    let path = path.strip_prefix("/v2/models/")?.strip_suffix("/infer")?;
+    let (model, version) = match path.split_once('/') {
+        Some((model, rest)) => (model, Some(rest.strip_prefix("versions/")?)),
+        None => (path, None),
     };
-    // Kept connections would be closed soon, perhaps just when their clients send; told so, clients
-    // open one elsewhere.
-    if app.is_draining() && version <= Version::HTTP_11 {
-        let close = HeaderValue::from_static("close");
-        response.headers_mut().insert(CONNECTION, close);
-    }
-    response
+    let is_plain = |part: &str| !part.is_empty() && !part.contains(['/', '%']);
+    let is_asked =
+        request.method() == Method::POST && is_plain(model) && version.is_none_or(is_plain);
+    let (model, version) = (model.to_owned(), version.map(str::to_owned));
+    is_asked.then_some(ModelPath { model, version })
 }
 
-fn admit(app: &App, request: &mut Request) -> Result<(), ServeError> {
-    if !HEALTH.contains(&request.uri().path()) {
-        // Metadata costs nothing; predictions are asked for by POST.
-        let counts = request.method() == Method::POST;
-        let domain = app.serving().tenants.admit(request.headers(), counts)?;
-        request.extensions_mut().insert(domain);
-    }
-    Ok(())
-}
-
-pub(super) async fn infer(
+pub(super) async fn infer_routed(
     State(app): State<Arc<App>>,
     Path(path): Path<ModelPath>,
     request: Request,
 ) -> Response {
-    let (parts, body) = request.into_parts();
-    let headers = &parts.headers;
-    // The guard has put it there, by the request's key; without it the request shares no group.
-    let Some(&domain) = parts.extensions.get::<MixingDomain>() else {
+    // The service has put it there, by the request's key; without it the request shares no group.
+    let Some(&domain) = request.extensions().get::<MixingDomain>() else {
         return ServeError::Unauthenticated.into_response();
     };
+    // On the heap, since each layer of the router around it would copy it once or twice.
+    Box::pin(infer(&app, domain, &path, request)).await
+}
+
+pub(super) async fn infer(
+    app: &App,
+    domain: MixingDomain,
+    path: &ModelPath,
+    request: Request,
+) -> Response {
+    let (parts, body) = request.into_parts();
+    let headers = &parts.headers;
     let id = rest::request_id(headers);
     let model = app.model(&path.model, path.version.as_deref());
     let known = model.as_ref().ok().cloned();
-    // On the heap, since each layer of the server around it would copy it once or twice.
-    let answering = Box::pin(async { infer_on(&app, &*model?, domain, headers, body).await });
-    let (result, trace_id) = answer(&app, headers, &id, known.as_deref(), answering).await;
+    // Pinned here: it is large, and would be moved by each that it is handed to.
+    let answering = pin!(async { infer_on(app, &*model?, domain, headers, body).await });
+    let (result, trace_id) = answer(app, headers, &id, known.as_deref(), answering).await;
     let mut response = result.into_response();
     write_names(response.headers_mut(), id, trace_id);
     response
@@ -92,7 +95,7 @@ async fn infer_on(
         return Err(Rejected::Overloaded.into());
     }
     let (mut request, _held) = read_request(app, model, headers, body).await?;
-    if let Some(class) = headers.get(CLASS_HEADER) {
+    if let Some(class) = headers.get(&CLASS_HEADER) {
         // The body's own word counts.
         let class = String::from_utf8_lossy(class.as_bytes()).into_owned();
         let own = request.parameters.entry(CLASS);
@@ -139,7 +142,7 @@ async fn read_request(
         }
         Ok((request, room.reserved))
     };
-    let reading = compression::read(coding, body, json, max_bytes, room, decode);
+    let reading = pin!(compression::read(coding, body, json, max_bytes, room, decode));
     // Bodies are read in turn, so that this takes time as receiving does.
     let late = |_| BodyError::Timeout { limit };
     tokio::time::timeout(limit, reading).await.map_err(late)?
@@ -168,6 +171,26 @@ mod tests {
     use super::*;
     use crate::app::tests::without_models;
 
+    #[test]
+    fn model_is_asked_by_post_and_a_path_without_escapes() {
+        let asked = |method: Method, path: &str| {
+            let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+            asked_model(&request).map(|path| (path.model, path.version))
+        };
+        let model = |model: &str, version: Option<&str>| {
+            Some((model.to_owned(), version.map(str::to_owned)))
+        };
+        let post = |path: &str| asked(Method::POST, path);
+        assert_eq!(post("/v2/models/m/infer"), model("m", None));
+        assert_eq!(post("/v2/models/m/versions/2/infer?a=b"), model("m", Some("2")));
+        assert_eq!(post("/v2/models/versions/infer"), model("versions", None));
+        for path in ["//infer", "/a%20b/infer", "/a/b/infer", "/m/versions//infer", "/m", "/infer"]
+        {
+            assert_eq!(post(&format!("/v2/models{path}")), None, "{path}");
+        }
+        assert_eq!(asked(Method::GET, "/v2/models/m/infer"), None);
+    }
+
     #[tokio::test]
     async fn request_without_a_mixing_domain_is_refused() {
         let app = Arc::new(without_models());
@@ -180,7 +203,7 @@ mod tests {
             }
             let (model, version) = ("model".to_owned(), None);
             let path = Path(ModelPath { model, version });
-            let answer = infer(State(Arc::clone(&app)), path, request).await;
+            let answer = infer_routed(State(Arc::clone(&app)), path, request).await;
             assert_eq!(answer.status(), status);
         }
     }

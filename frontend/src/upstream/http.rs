@@ -7,14 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{CONTENT_TYPE, HOST, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
 use parapet_frontend_core::{AttemptResult, Failure, FailureKind};
 use parapet_net::client::{Connections, Limits, Response, SendError, Tls};
-use parapet_open_inference::rest::header_length;
+use parapet_open_inference::rest::{HEADER_LENGTH, header_length};
 use parapet_open_inference::{
-    BINARY_EXTENSION, Encoding, ErrorObject, HEADER_CONTENT_LENGTH, ModelMetadata, ServerMetadata,
-    decode_response,
+    BINARY_EXTENSION, Encoding, ErrorObject, ModelMetadata, ServerMetadata, decode_response,
 };
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -27,7 +26,7 @@ use crate::traces::TRACEPARENT;
 
 /// Microseconds that the client waits for the answer. A header, since the body is written once
 /// for all attempts.
-const TIMEOUT: &str = "parapet-timeout-us";
+static TIMEOUT: HeaderName = HeaderName::from_static("parapet-timeout-us");
 const HEADERS: usize = 6;
 
 #[derive(Debug)]
@@ -120,12 +119,12 @@ impl Instance {
             let headers = request.headers_mut();
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(wire.content_type()));
             if let Some(length) = wire.header_length {
-                headers.insert(HEADER_CONTENT_LENGTH, length.into());
+                headers.insert(&HEADER_LENGTH, length.into());
             }
             if let Some(deadline) = input.deadline {
                 let left = deadline.saturating_duration_since(Instant::now());
                 let micros = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
-                headers.insert(TIMEOUT, micros.into());
+                headers.insert(&TIMEOUT, micros.into());
             }
             if let Some(parent) = input.traces.traceparent() {
                 headers.insert(TRACEPARENT, parent);

@@ -74,7 +74,7 @@ async fn with_request_id(request: Request, next: Next) -> Response {
         response
     };
     let mut response = answer.instrument(span).await;
-    response.headers_mut().insert(rest::REQUEST_ID, id);
+    response.headers_mut().insert(&rest::REQUEST_ID, id);
     response
 }
 

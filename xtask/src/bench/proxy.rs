@@ -102,10 +102,10 @@ fn publish(args: &Args, figures: &[Vec<Figures>]) -> Result<()> {
         [0, 1, 2].map(|figure| ratio(&figures[1], &figures[0], figure).median);
     let processor = ratio(&figures[2], &figures[1], 3).median;
     let aims = [
-        AtLeast(0.5, speed, "requests/s, times nginx's"),
-        AtMost(2.0, full_p99, "p99, times nginx's, with 32 connections"),
-        AtMost(2.0, even_p99, "and at 2000/s"),
-        AtMost(1.3, processor, "coding's processor time, times that without"),
+        AtLeast(0.9, speed, "requests/s, times nginx's"),
+        AtMost(1.2, full_p99, "p99, times nginx's, with 32 connections"),
+        AtMost(1.2, even_p99, "and at 2000/s"),
+        AtMost(1.15, processor, "coding's processor time, times that without"),
     ];
     publish_frontend("cargo xtask bench proxy", &text, &aims)
 }

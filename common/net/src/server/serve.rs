@@ -1,18 +1,23 @@
 //! The accept loop and its end.
 
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::{Extension, Router};
+use axum::Router;
+use axum::body::Body;
 use futures::FutureExt as _;
+use hyper::body::Incoming;
 use hyper::server::conn::http1::Builder;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tower::{Service, ServiceExt as _};
 
 use crate::server::accept::{Accept, Acceptor, Stream};
 use crate::server::client_io::ClientIo;
@@ -53,13 +58,13 @@ pub struct Server<P = Http1> {
     tls: Option<Arc<ServerTls>>,
 }
 
-impl Server {
-    /// A server of `app`.
-    pub fn new(app: Router, limits: Limits) -> Self {
+impl<S> Server<Http1<S>> {
+    /// A server of `app`, a router or another service.
+    pub fn new(app: S, limits: Limits) -> Self {
         Self::speaking(Http1 { app, tells_peers: false }, limits)
     }
 
-    /// Puts the [`Peer`](crate::server::Peer) into requests' extensions, at some cost a connection.
+    /// Puts the [`Peer`](crate::server::Peer) into requests' extensions.
     #[must_use]
     pub fn telling_peers(mut self) -> Self {
         self.protocol.tells_peers = true;
@@ -212,10 +217,10 @@ fn log_panic(ended: Result<(), tokio::task::JoinError>) {
 /// For so long after the shutdown began, idle connections are still looked at.
 const LAST_CALL: Duration = Duration::from_millis(50);
 
-/// A router, over HTTP/1.1.
+/// A router or another service, over HTTP/1.1.
 #[derive(Debug, Clone)]
-pub struct Http1 {
-    app: Router,
+pub struct Http1<S = Router> {
+    app: S,
     tells_peers: bool,
 }
 
@@ -224,27 +229,39 @@ pub struct Http1 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer(pub IpAddr);
 
-impl Protocol for Http1 {
+impl<S> Protocol for Http1<S>
+where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>,
+    S: Clone + Send + Sync + 'static,
+    S::Future: Send,
+{
     const APPLICATION: Application = Application::Http1;
 
-    async fn serve<S: Stream>(
+    async fn serve<I: Stream>(
         self,
-        io: S,
+        io: I,
         peer: Option<IpAddr>,
         limits: Limits,
         draining: CancellationToken,
     ) {
-        let app = match peer.filter(|_| self.tells_peers) {
-            Some(peer) => self.app.layer(Extension(Peer(peer))),
-            None => self.app,
-        };
-        let connection = Builder::new()
+        let (app, told) = (self.app, peer.filter(|_| self.tells_peers).map(Peer));
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            if let Some(peer) = told {
+                request.extensions_mut().insert(peer);
+            }
+            app.clone().oneshot(request)
+        });
+        let mut builder = Builder::new();
+        builder
             .timer(TokioTimer::new())
             .header_read_timeout(limits.header_read_timeout)
             .max_header_size(limits.max_header_bytes)
-            .max_headers(limits.max_headers)
-            .max_buf_size(limits.buffer_bytes())
-            .serve_connection(TokioIo::new(io), TowerToHyperService::new(app));
+            .max_buf_size(limits.buffer_bytes());
+        if limits.max_headers != Limits::default().max_headers {
+            // hyper's own limit, the same, costs less than one that it is given.
+            builder.max_headers(limits.max_headers);
+        }
+        let connection = builder.serve_connection(TokioIo::new(io), service);
         let mut connection = pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => Some(ended),
