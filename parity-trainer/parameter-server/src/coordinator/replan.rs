@@ -20,8 +20,9 @@ const AS_PREDICTED: f64 = 1.1;
 /// Times the slowest server's time of before, from which the load counts as another one.
 const CHANGED: f64 = 1.25;
 
-/// Times the wait between plans, at most: each that is taken back doubles it.
-const MOST_PATIENCE: u32 = 32;
+/// Times the wait between plans: each that is taken back makes it longer, until the load changes.
+const PATIENCE: u32 = 4;
+const MOST_PATIENCE: u32 = 64;
 
 /// Times the wait between plans for which servers with shards may be unknown.
 const UNKNOWN: u32 = 5;
@@ -72,7 +73,7 @@ impl LoadMemory {
             }
             return None;
         };
-        self.patience = (self.patience * 2).min(MOST_PATIENCE);
+        self.patience = (self.patience * PATIENCE).min(MOST_PATIENCE);
         self.still = Some(now);
         let (before_us, after_us) = (micros(slowest), micros(before));
         Some(LoadPlan { taken_back: true, before_us, after_us, ..earlier })
