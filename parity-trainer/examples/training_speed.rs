@@ -54,6 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         validate_every: u64::MAX,
         learned: None,
         variants: None,
+        start: None,
         loss: Loss::Mse,
         seed: 1,
     };

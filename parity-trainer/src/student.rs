@@ -5,7 +5,8 @@ use crate::network::{Family, NetworkSpec};
 
 /// Least sides of an image for two 5 x 5 or 3 x 3 convolutions, each followed by a halving.
 const LENET_SIDES: [(usize, usize); 2] = [(5, 16), (3, 10)];
-const CHANNELS: [usize; 14] = [2, 4, 6, 8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 128];
+const CHANNELS: [usize; 20] =
+    [2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 28, 32, 40, 48, 64, 80, 96, 128];
 const HIDDEN: [usize; 14] = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048];
 /// Networks that cost so many times too much end a search.
 const FAR: f64 = 2.5;

@@ -71,6 +71,28 @@ fn weights_that_lack_some_are_refused() {
 }
 
 #[test]
+fn network_starts_with_what_it_has_in_common_with_a_wider_one() {
+    for name in ["resnet8", "vgg11", "lenet:WIDTHx1"] {
+        let named = |width: &str, seed| match name.contains("WIDTH") {
+            true => network(&name.replace("WIDTH", width), seed),
+            false => network(&format!("{name}:{width}"), seed),
+        };
+        let (wide, mut same, mut narrow) = (named("6", 1), named("6", 2), named("4", 2));
+        same.start_from(&wide);
+        assert_eq!(same.infer(&samples(3)), wide.infer(&samples(3)), "{name}");
+        narrow.start_from(&wide);
+        let wide = wide.variables().variables();
+        for (variable, own) in narrow.variables().variables() {
+            let mut corner = wide[&variable].shallow_clone();
+            for (axis, &size) in own.size().iter().enumerate() {
+                corner = corner.narrow(axis as i64, 0, size);
+            }
+            assert!(own.equal(&corner), "{name}: {variable}");
+        }
+    }
+}
+
+#[test]
 fn a_seed_makes_one_network() {
     for name in ["resnet20:2", "vgg11:2"] {
         let answers = |seed| network(name, seed).infer(&samples(2));

@@ -28,7 +28,7 @@ use entry::read_entry;
 pub use entry::{CodeEntry, CodeNetworks, open_code};
 pub use isolation::is_isolated;
 use model::FileModel;
-pub use model::{Differentiable, differentiable};
+pub use model::{Differentiable, differentiable, own_network};
 pub use scaling::InputScaling;
 
 const BATCH: usize = 256;

@@ -212,33 +212,40 @@ impl Differentiable for Network {
 /// trainer made its ONNX file of, if the weights lie beside it. `samples` are a few whole samples,
 /// on which the two are compared.
 pub fn differentiable(deployed: &Deployed, samples: &[f32]) -> Result<Rc<dyn Differentiable>> {
-    let (file, model) = (&deployed.file, &deployed.model);
+    let file = &deployed.file;
     if file.extension().is_none_or(|extension| extension != "onnx") {
-        let module = FileModel::open_script(file, model.input_shape())?;
+        let module = FileModel::open_script(file, deployed.model.input_shape())?;
         module.freeze()?;
         return Ok(Rc::new(module));
     }
+    match own_network(deployed, samples) {
+        Ok(Some(network)) => Ok(Rc::new(network)),
+        Ok(None) => Err(no_gradient(file, "it was not made by this trainer")),
+        Err(error) => Err(no_gradient(file, &first_line(&error))),
+    }
+}
+
+/// The network that this trainer made the ONNX file of, if it did and the weights lie beside it.
+/// `samples` are a few whole samples, on which the two are compared.
+pub fn own_network(deployed: &Deployed, samples: &[f32]) -> Result<Option<Network>> {
+    let (file, model) = (&deployed.file, &deployed.model);
     let weights = file.with_file_name(crate::entry::WEIGHTS);
     let spec = deployed.network.clone().or_else(|| {
         let entry = entry::read_entry(file.parent()?.parent()?).ok()?;
         entry::network_of(&entry)
     });
-    let Some(spec) = spec.filter(|_| weights.is_file()) else {
-        return Err(no_gradient(file, "it was not made by this trainer"));
-    };
-    let network = spec
-        .parse::<NetworkSpec>()
-        .and_then(|spec| Network::load(&spec, model.input_shape(), model.outputs(), &weights));
-    let network = network.map_err(|error| no_gradient(file, &first_line(&error)))?;
+    let Some(spec) = spec.filter(|_| weights.is_file()) else { return Ok(None) };
+    let spec = spec.parse::<NetworkSpec>()?;
+    let network = Network::load(&spec, model.input_shape(), model.outputs(), &weights)?;
     let (own, answers) = (network.infer(samples), model.infer(samples)?);
     let mut pairs = own.iter().zip(&answers);
     let is_close =
         |(own, answer): (&f32, &f32)| (own - answer).abs() <= TOLERANCE * (1.0 + answer.abs());
     if own.len() != answers.len() || !pairs.all(is_close) {
-        let reason = format!("{} holds other weights than its graph", weights.display());
-        return Err(no_gradient(file, &reason));
+        let weights = weights.display();
+        return Err(TrainError::Input(format!("{weights} holds other weights than its graph")));
     }
-    Ok(Rc::new(network))
+    Ok(Some(network))
 }
 
 fn no_gradient(path: &Path, reason: &str) -> TrainError {

@@ -184,6 +184,22 @@ impl Network {
         self
     }
 
+    /// Takes over the weights of a network with the same layers, as far as both are wide. A channel
+    /// has the same number in all layers, so that what is taken over fits together.
+    pub fn start_from(&mut self, other: &Self) {
+        let others = other.variables.variables();
+        for (name, own) in self.variables.variables() {
+            let Some(other) = others.get(&name) else { continue };
+            let (mut own, mut other) = (own, other.shallow_clone());
+            for axis in 0..own.dim() {
+                let both = own.size()[axis].min(other.size()[axis]);
+                own = own.narrow(axis as i64, 0, both);
+                other = other.narrow(axis as i64, 0, both);
+            }
+            no_grad(|| own.copy_(&other));
+        }
+    }
+
     /// Makes the fresh network's outputs spread by about `deviation` around `mean`: outputs of a
     /// deployed model may be badly scaled, and the optimiser would spend its first steps on that.
     pub(crate) fn scale_output(&mut self, deviation: f64, mean: f64) {

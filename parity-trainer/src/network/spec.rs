@@ -57,6 +57,20 @@ const WIDTH_MAX: usize = 65_536;
 /// Most channels of the first convolution: the last ones may have eight times as many.
 const CHANNELS_MAX: usize = 1024;
 
+impl NetworkSpec {
+    /// Returns true if they have the same layers, of whatever widths.
+    pub fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Mlp { widths: own }, Self::Mlp { widths: other }) => own.len() == other.len(),
+            (
+                Self::Convolutional { family: own, .. },
+                Self::Convolutional { family: other, .. },
+            ) => own == other,
+            _ => false,
+        }
+    }
+}
+
 impl FromStr for NetworkSpec {
     type Err = TrainError;
 

@@ -108,6 +108,9 @@ impl Student {
         let train = coded(set);
         let (mean, deviation) = moments(&train.coded);
         network.scale_output(deviation, mean);
+        if let Some(start) = run.start.as_ref().filter(|start| start.spec().is_like(&run.network)) {
+            network.start_from(start);
+        }
         network.normalise(&train.set.inputs)?;
         Ok(Self {
             network,

@@ -46,6 +46,7 @@ pub fn parity_run(network: &str, code: CodeSpec, steps: u64) -> ParityRun {
         validate_every: u64::MAX,
         learned: None,
         variants: None,
+        start: None,
         loss: Loss::Mse,
         seed: 3,
     }

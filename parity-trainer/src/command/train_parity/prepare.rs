@@ -167,6 +167,14 @@ fn parity_run(
         augment,
         scaling: settings.scaling(),
     });
+    let start = match settings.has_slots() {
+        true => deployed::own_network(deployed, &few_samples(settings, data)),
+        false => Ok(None),
+    };
+    let start = start.unwrap_or_else(|error| {
+        eprintln!("warning: {error}: slots begin with fresh weights");
+        None
+    });
     let rule = settings.rule();
     let has_classes = deployed.agreement()?.kind() == OutputKind::Classes;
     let loss = if settings.has_slots() && has_classes { Loss::Kl } else { Loss::Mse };
@@ -179,6 +187,7 @@ fn parity_run(
         rule,
         learned,
         variants,
+        start: start.map(Rc::new),
         loss: settings.loss.unwrap_or(loss),
         seed: settings.common.seed,
     })
