@@ -93,13 +93,11 @@ impl Calibration {
                 pooled.push((lower, agreed_below + agreed, below + count));
             }
         }
+        let agreement = |&(_, agreed, count): &(f32, usize, usize)| agreed as f32 / count as f32;
         Some(Self {
             score,
             edges: pooled.iter().skip(1).map(|(lowest, ..)| *lowest).collect(),
-            agreement: pooled
-                .iter()
-                .map(|(_, agreed, count)| *agreed as f32 / *count as f32)
-                .collect(),
+            agreement: pooled.iter().map(agreement).collect(),
             error: None,
         })
     }

@@ -13,7 +13,7 @@
 //! With an output transform T, `T(F(X_i))` stands for `F(X_i)` throughout, and the sum is led back
 //! by T's inverse where it has one. Parity outputs are in T's domain already.
 
-use parapet_encoder::{Code, CodeError, K_MAX, OutputTransform, R_MAX};
+use parapet_encoder::{Code, CodeError, K_MAX, OutputTransform, R_MAX, eliminate};
 
 use crate::{DecodeError, Decoder, check_group};
 
@@ -40,7 +40,7 @@ impl LinearDecoder {
         predictions: &[Option<&[f32]>],
         parity: &[Option<&[f32]>],
         slot: usize,
-    ) -> Result<Solution, DecodeError> {
+    ) -> Result<[f32; R_MAX], DecodeError> {
         let mut missing = [0usize; K_MAX];
         let mut u = 0;
         for (i, _) in predictions.iter().enumerate().filter(|(_, prediction)| prediction.is_none())
@@ -61,12 +61,14 @@ impl LinearDecoder {
             }
             system[equation][u] = if column == slot { 1.0 } else { 0.0 };
         }
-        eliminate(&mut system, u)?;
-        let mut solution = Solution { parity: [0.0; R_MAX] };
-        for (unknown, &row) in rows.iter().enumerate().take(u) {
-            solution.parity[row] = system[unknown][u] as f32;
+        if !eliminate(&mut system, u) {
+            return Err(DecodeError::Singular);
         }
-        Ok(solution)
+        let mut weights = [0.0; R_MAX];
+        for (unknown, &row) in rows.iter().enumerate().take(u) {
+            weights[row] = system[unknown][u] as f32;
+        }
+        Ok(weights)
     }
 }
 
@@ -83,59 +85,24 @@ impl Decoder for LinearDecoder {
         out: &mut [f32],
     ) -> Result<(), DecodeError> {
         check_group(&self.code, predictions, parity, slot, out.len())?;
-        let solution = self.solve(predictions, parity, slot)?;
+        let weights = self.solve(predictions, parity, slot)?;
         let transform = self.code.transform();
 
         out.fill(0.0);
-        for (weight, output) in solution.parity.iter().zip(parity) {
+        for (weight, output) in weights.iter().zip(parity) {
             if let (true, Some(output)) = (*weight != 0.0, output) {
                 OutputTransform::Raw.add_scaled(*weight, output, self.output_len, out);
             }
         }
         for (i, prediction) in predictions.iter().enumerate() {
             let Some(prediction) = prediction else { continue };
-            let weight: f32 = solution
-                .parity
-                .iter()
-                .enumerate()
-                .map(|(row, y)| y * self.code.coefficient(row, i))
-                .sum();
+            let rows = weights.iter().enumerate();
+            let weight: f32 = rows.map(|(row, y)| y * self.code.coefficient(row, i)).sum();
             transform.add_scaled(-weight, prediction, self.output_len, out);
         }
         transform.invert(out);
         Ok(())
     }
-}
-
-struct Solution {
-    parity: [f32; R_MAX],
-}
-
-/// Gauss-Jordan with partial pivoting; leaves the solution in column `n`.
-fn eliminate(system: &mut [[f64; R_MAX + 1]; R_MAX], n: usize) -> Result<(), DecodeError> {
-    for column in 0..n {
-        let pivot = (column..n)
-            .max_by(|&a, &b| system[a][column].abs().total_cmp(&system[b][column].abs()))
-            .unwrap_or(column);
-        system.swap(pivot, column);
-        let head = system[column][column];
-        if head.abs() < 1e-12 {
-            return Err(DecodeError::Singular);
-        }
-        for value in &mut system[column] {
-            *value /= head;
-        }
-        let pivot_row = system[column];
-        for (index, row) in system.iter_mut().enumerate().take(n) {
-            if index != column {
-                let factor = row[column];
-                for (value, pivot_value) in row.iter_mut().zip(pivot_row) {
-                    *value -= factor * pivot_value;
-                }
-            }
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

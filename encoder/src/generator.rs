@@ -79,6 +79,17 @@ fn condition(generator: &[Vec<f64>], rows: &[usize], columns: &[usize]) -> f64 {
         }
         matrix[i][n + i] = 1.0;
     }
+    if !eliminate(&mut matrix, n) {
+        return f64::INFINITY;
+    }
+    let inverse: f64 =
+        matrix.iter().take(n).flat_map(|row| &row[n..2 * n]).map(|value| value.powi(2)).sum();
+    square.sqrt().max(1.0) * inverse.sqrt()
+}
+
+/// Gauss-Jordan with partial pivoting: makes the first `n` columns of the first `n` rows the unit
+/// matrix, the columns behind them what solves the system. False for a singular one.
+pub fn eliminate<const COLUMNS: usize>(matrix: &mut [[f64; COLUMNS]; R_MAX], n: usize) -> bool {
     for column in 0..n {
         let pivot = (column..n)
             .max_by(|&a, &b| matrix[a][column].abs().total_cmp(&matrix[b][column].abs()))
@@ -86,7 +97,7 @@ fn condition(generator: &[Vec<f64>], rows: &[usize], columns: &[usize]) -> f64 {
         matrix.swap(pivot, column);
         let head = matrix[column][column];
         if head.abs() < 1e-12 {
-            return f64::INFINITY;
+            return false;
         }
         matrix[column].iter_mut().for_each(|value| *value /= head);
         let pivot_row = matrix[column];
@@ -97,17 +108,13 @@ fn condition(generator: &[Vec<f64>], rows: &[usize], columns: &[usize]) -> f64 {
             }
         }
     }
-    let inverse: f64 =
-        matrix.iter().take(n).flat_map(|row| &row[n..2 * n]).map(|value| value.powi(2)).sum();
-    square.sqrt().max(1.0) * inverse.sqrt()
+    true
 }
 
 /// All subsets of `0..n` with `size` members.
-fn subsets(n: usize, size: usize) -> Vec<Vec<usize>> {
-    (0u32..1 << n)
-        .filter(|mask| mask.count_ones() as usize == size)
-        .map(|mask| (0..n).filter(|i| mask & (1 << i) != 0).collect())
-        .collect()
+pub fn subsets(n: usize, size: usize) -> Vec<Vec<usize>> {
+    let masks = (0u32..1 << n).filter(|mask| mask.count_ones() as usize == size);
+    masks.map(|mask| (0..n).filter(|i| mask & (1 << i) != 0).collect()).collect()
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ mod transform;
 pub use code::{Code, CodeSpec, Decoding, EncoderKind, K_MAX, R_MAX};
 pub use concat::ConcatEncoder;
 pub use error::{CodeError, EncodeError};
+pub use generator::{eliminate, subsets};
 pub use stack::StackEncoder;
 pub use sum::SumEncoder;
 pub use transform::{DEFAULT_FLOOR, OutputDomain, OutputTransform};

@@ -67,9 +67,7 @@ impl Serving {
             traces: config.traces,
         }
     }
-}
 
-impl Serving {
     pub(crate) fn unknown(&self, model: &str) -> ServeError {
         let served: Vec<&str> = self.models.keys().map(String::as_str).collect();
         ServeError::UnknownModel { model: model.into(), served: served.join(", ").as_str().into() }
@@ -144,8 +142,7 @@ impl App {
         version: Option<&str>,
     ) -> Result<Arc<ServedModel>, ServeError> {
         let serving = self.serving.load();
-        let model = serving.models.get(name);
-        let model = model.ok_or_else(|| serving.unknown(name))?;
+        let model = serving.models.get(name).ok_or_else(|| serving.unknown(name))?;
         let served = model.config.version;
         match version {
             Some(version) if version != served.to_string() => Err(ServeError::UnknownVersion {

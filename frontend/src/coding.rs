@@ -82,8 +82,7 @@ impl Coder {
         outputs: Vec<CodedOutput>,
         deployed: &ModelEntry,
     ) -> Self {
-        let first = outputs.first();
-        let judged = first.and_then(|first| JudgedOutput::of(deployed, first.position));
+        let judged = outputs.first().and_then(|first| JudgedOutput::of(deployed, first.position));
         Self {
             label,
             covers_all: outputs.len() == deployed.outputs.len(),
@@ -206,8 +205,7 @@ impl CodedOutput {
         let len = len(parity).map_or_else(|| len(predictions), |len| Some(len / slots));
         let mut out = vec![0.0; len.unwrap_or_default()];
         let (predictions, parity) = (views(predictions), views(parity));
-        let slot = usize::from(slot.0);
-        self.decoder.decode(&predictions, &parity, slot, &mut out)?;
+        self.decoder.decode(&predictions, &parity, usize::from(slot.0), &mut out)?;
         match out.iter().all(|value| value.is_finite()) {
             true => Ok(out),
             false => Err(CodingError::NotFinite),
@@ -220,8 +218,7 @@ fn values(
     position: usize,
 ) -> Result<Vec<Option<Vec<f32>>>, CodingError> {
     let values = |output: &Arc<Output>| f32s(&output.tensors, position);
-    let outputs = outputs.iter().map(Option::as_ref);
-    outputs.map(|output| output.map(values).transpose()).collect()
+    outputs.iter().map(Option::as_ref).map(|output| output.map(values).transpose()).collect()
 }
 
 fn at(tensors: &[Tensor], position: usize) -> Result<&Tensor, CodingError> {
@@ -248,8 +245,7 @@ impl JudgedOutput {
     pub fn of(entry: &ModelEntry, position: usize) -> Option<Self> {
         let spec = entry.outputs.get(position)?;
         let agreement = entry.agreement(position).ok()?;
-        let name = spec.name.clone();
-        (spec.datatype == Datatype::Fp32).then_some(Self { name, agreement })
+        (spec.datatype == Datatype::Fp32).then_some(Self { name: spec.name.clone(), agreement })
     }
 
     /// Tells whether an approximation agrees with the truth in every sample. They may be
@@ -279,9 +275,7 @@ impl CodingQueue {
     /// Has `piece` computed on another thread when it is its turn. False, and nothing is done, when
     /// the queue is full.
     pub fn join(&self, piece: impl FnOnce() + Send + 'static) -> bool {
-        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-            return false;
-        };
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else { return false };
         let turn = Arc::clone(&self.turn);
         tokio::spawn(async move {
             if let Ok(turn) = turn.acquire_owned().await {

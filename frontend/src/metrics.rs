@@ -44,8 +44,7 @@ impl Metrics {
             // Series of which an increase is to be seen have to be there before it.
             let _registered = [true, false].map(reloads);
         });
-        let presence = Arc::default();
-        Ok(Self { recorder, handle, presence })
+        Ok(Self { recorder, handle, presence: Arc::default() })
     }
 
     pub fn render(&self) -> String {
@@ -176,8 +175,7 @@ impl Total {
 
 impl From<Counter> for Total {
     fn from(counter: Counter) -> Self {
-        let published = AtomicU64::new(0);
-        Self { counter, published }
+        Self { counter, published: AtomicU64::new(0) }
     }
 }
 
@@ -302,8 +300,7 @@ impl ModelMeters {
 
     /// Tells whether an instance is up; `None` once it has left.
     pub fn instance_up(&self, pool: PoolId, name: &str, up: Option<bool>) {
-        let labels = self.instance_labels(pool, name);
-        self.presence.set(INSTANCE_UP, labels, up);
+        self.presence.set(INSTANCE_UP, self.instance_labels(pool, name), up);
     }
 
     /// Tells whether a pool's backend answers; `None` once it is not asked any more.
@@ -337,8 +334,7 @@ impl ModelMeters {
     /// and that did not, audits that agreed and that did not.
     pub fn agreement(&self, class: usize) -> [u64; 4] {
         let count = |(_, count): &(Counter, AtomicU64)| count.load(Ordering::Relaxed);
-        let class = self.classes.get(class);
-        class.map_or([0; 4], |class| class.agreement.each_ref().map(count))
+        self.classes.get(class).map_or([0; 4], |class| class.agreement.each_ref().map(count))
     }
 
     pub fn publish_totals(&self, stats: &Stats, outcomes: &[RedundancyOutcomes]) {

@@ -79,12 +79,10 @@ impl App {
         }
         let mut done = Reloaded::default();
         let is_in = |models: &Serving, model: &Arc<ServedModel>| {
-            let other = models.models.get(model.name());
-            other.is_some_and(|other| Arc::ptr_eq(model, other))
+            models.models.get(model.name()).is_some_and(|other| Arc::ptr_eq(model, other))
         };
         for (name, model) in &after.models {
-            let kept = is_in(&before, model);
-            let list = if kept { &mut done.kept } else { &mut done.started };
+            let list = if is_in(&before, model) { &mut done.kept } else { &mut done.started };
             list.push(name.clone());
         }
         for (name, model) in before.models.iter().filter(|(_, model)| !is_in(&after, model)) {

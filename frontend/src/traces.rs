@@ -79,8 +79,7 @@ impl Traces {
             .build()?;
         let batches = BatchConfigBuilder::default().with_max_queue_size(MAX_QUEUED).build();
         let processor = BatchSpanProcessor::builder(exporter).with_batch_config(batches).build();
-        let name = settings.service_name.clone();
-        let resource = Resource::builder().with_service_name(name).build();
+        let resource = Resource::builder().with_service_name(settings.service_name.clone()).build();
         // Which requests are traced is decided before a span is made.
         let provider = SdkTracerProvider::builder()
             .with_span_processor(processor)
@@ -196,9 +195,7 @@ struct Member {
 
 impl Member {
     fn attributes(&self) -> Vec<KeyValue> {
-        let Some((group, row, slot)) = self.coded else {
-            return Vec::new();
-        };
+        let Some((group, row, slot)) = self.coded else { return Vec::new() };
         vec![
             KeyValue::new("parapet.group", group.to_string()),
             KeyValue::new("parapet.row", i64::from(row.0)),
@@ -249,8 +246,7 @@ impl Members {
         let context = &self.0.first()?.trace.parent;
         let flags = context.trace_flags() & TraceFlags::SAMPLED;
         let (trace, span) = (context.trace_id(), context.span_id());
-        let text = format!("00-{trace}-{span}-{:02x}", flags.to_u8());
-        HeaderValue::from_str(&text).ok()
+        HeaderValue::from_str(&format!("00-{trace}-{span}-{:02x}", flags.to_u8())).ok()
     }
 }
 

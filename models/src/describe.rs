@@ -69,8 +69,7 @@ pub fn describe(
     let is_fixed = described.iter().all(|input| input.shape.fixed().is_some());
     let mut axes = outputs.iter().flat_map(|output| output.shape.iter().skip(1));
     if is_fixed && axes.any(|&axis| axis < 0) {
-        let answered = shapes_of_answer(&mut session, &described);
-        let answered = answered.map_err(|error| {
+        let answered = shapes_of_answer(&mut session, &described).map_err(|error| {
             let problem = format!("answers zeros with an error: {}", one_line(&error));
             FileError::new(file, problem + "; check --shape")
         })?;
@@ -140,8 +139,7 @@ pub fn import(root: &Path, file: &Path, model: &ModelToml) -> Result<bool, FileE
     let version = folder.join("1");
     fs::create_dir_all(&version).map_err(FileError::io("make the folder", &version))?;
     let graph = fs::read(file).map_err(FileError::io("read", file))?;
-    let beside = external_data(&graph).into_iter();
-    let beside = beside.filter_map(|name| {
+    let beside = external_data(&graph).into_iter().filter_map(|name| {
         let from = file.with_file_name(&name);
         from.is_file().then(|| (from, version.join(name)))
     });

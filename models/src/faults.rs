@@ -37,8 +37,7 @@ impl Faults {
         let plan = FaultPlan::new(profile, instance, model);
         let state = Mutex::new((plan, Freezes::new(profile, instance)));
         let age = injection.epoch_unix_ms.map_or(Duration::ZERO, |epoch| {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH);
-            let now = now.unwrap_or_default();
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             now.saturating_sub(Duration::from_millis(epoch))
         });
         Self { started: Instant::now(), age, state }
@@ -59,10 +58,7 @@ impl InferenceEngine for FaultyEngine {
         let faults = &self.faults;
         let Fault { delay, fails } = faults.state.lock().0.next(faults.elapsed());
         sleep(delay);
-        let outputs = match fails {
-            true => Err(EngineError::Injected),
-            false => self.inner.infer(inputs),
-        };
+        let outputs = if fails { Err(EngineError::Injected) } else { self.inner.infer(inputs) };
         // A freeze that began meanwhile holds the answer back.
         let frozen = faults.state.lock().1.remaining(faults.elapsed());
         sleep(frozen);

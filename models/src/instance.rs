@@ -69,8 +69,7 @@ impl Instance {
     /// Listens, loads the models and warms them up. Health can be asked for meanwhile; the instance
     /// is ready when this returns.
     pub async fn start(config: Config) -> Result<Self, StartError> {
-        let tls = config.tls.clone().map(ServerTls::load);
-        let tls = tls.transpose()?.map(Arc::new);
+        let tls = config.tls.clone().map(ServerTls::load).transpose()?.map(Arc::new);
         let (listener, address) = bind("listen", config.listen)?;
         let bind_if = |flag, address: Option<SocketAddr>| {
             let bound = address.map(|address| bind(flag, address));
@@ -176,8 +175,7 @@ async fn watch_certificates(tls: Arc<ServerTls>, shutdown: CancellationToken) {
 
 fn load(config: &Config, metrics: &Metrics) -> Result<Models, StartError> {
     let repository = ModelRepository::open(&config.repository)?;
-    let faults = config.fault_profile.as_deref().map(FaultProfile::read);
-    let faults = faults.transpose()?;
+    let faults = config.fault_profile.as_deref().map(FaultProfile::read).transpose()?;
     let faults = faults.map(|profile| Injection {
         profile,
         instance: config.fault_instance,
@@ -216,8 +214,7 @@ fn load(config: &Config, metrics: &Metrics) -> Result<Models, StartError> {
         let batcher = batcher.map_err(StartError::Thread)?;
         tracing::info!(model = name, version, "model ready");
         let served = ServedModel { entry, version, batcher, metrics };
-        let versions = models.entry(name).or_default();
-        versions.insert(version, Arc::new(served));
+        models.entry(name).or_default().insert(version, Arc::new(served));
     }
     Ok(models)
 }

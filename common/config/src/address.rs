@@ -20,8 +20,7 @@ pub fn parse(text: &str) -> Result<SocketAddr, String> {
 
 /// Reads an address in a configuration file, as [`parse`] does.
 pub fn deserialize<'de, D: Deserializer<'de>, A: From<SocketAddr>>(from: D) -> Result<A, D::Error> {
-    let text = String::deserialize(from)?;
-    parse(&text).map(A::from).map_err(D::Error::custom)
+    parse(&String::deserialize(from)?).map(A::from).map_err(D::Error::custom)
 }
 
 #[cfg(test)]

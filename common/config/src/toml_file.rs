@@ -38,8 +38,7 @@ fn mistake(field: &str, error: &toml::de::Error) -> String {
     let words: Vec<&str> = error.message().split_whitespace().collect();
     let mut message = words.join(" ").replace("expected f64", "expected a number");
     for kind in ["u16", "u32", "u64", "usize"] {
-        let whole = "expected a whole number from 0";
-        message = message.replace(&format!("expected {kind}"), whole);
+        message = message.replace(&format!("expected {kind}"), "expected a whole number from 0");
     }
     let (table, last) = field.rsplit_once('.').unwrap_or(("", field));
     match message.starts_with(&format!("unknown field `{last}`")) {

@@ -252,8 +252,7 @@ impl Network {
         inputs: usize,
         outputs: usize,
     ) -> Result<Self, FileError> {
-        let session = runtime.session(1);
-        let session = session.and_then(|mut session| session.commit_from_memory(onnx));
+        let session = runtime.session(1).and_then(|mut session| session.commit_from_memory(onnx));
         let session = session.map_err(|error| {
             let reason = one_line(&error);
             train_again(file, format!("not a network that ONNX Runtime can run: {reason}"))

@@ -68,8 +68,7 @@ impl Concurrency {
         if self.answers < ANSWERS || elapsed < ROUND {
             return None;
         }
-        let rate = f64::from(self.answers) / elapsed.as_secs_f64();
-        self.judge(rate);
+        self.judge(f64::from(self.answers) / elapsed.as_secs_f64());
         (self.began, self.answers) = (now, 0);
         (self.idle, self.full) = (0, 0);
         Some(self.slots)

@@ -143,16 +143,12 @@ impl<I, O> Core<I, O> {
 
     /// Returns true while no instance of the deployed model is up: there is nothing to wait for.
     pub(crate) fn is_down(&self) -> bool {
-        let deployed = self.pool(PoolId::DEPLOYED);
-        !deployed.is_some_and(Pool::is_any_up)
+        !self.pool(PoolId::DEPLOYED).is_some_and(Pool::is_any_up)
     }
 
     /// When a query counts as late.
     pub(crate) fn late_at(&self, hold_back: &HoldBack, arrived: Time) -> Time {
-        match self.is_down() {
-            true => self.now,
-            false => hold_back.late_at(arrived),
-        }
+        if self.is_down() { self.now } else { hold_back.late_at(arrived) }
     }
 
     /// Returns true if so many queries wait for a slot, or queries are being refused, that
@@ -204,9 +200,7 @@ impl<I, O> Core<I, O> {
 
     /// Sets the gauges that concern the deployed model's pool.
     pub(crate) fn report_pool(&mut self) {
-        let Some(pool) = self.pools.first() else {
-            return;
-        };
+        let Some(pool) = self.pools.first() else { return };
         let limit = self.queue_limit.as_ref().map_or(pool.capacity(), QueueLimit::limit);
         self.stats.ejected = pool.ejected() as u64;
         self.stats.queued = pool.queued() as u64;
@@ -230,9 +224,7 @@ impl<I, O> Core<I, O> {
         };
         query.phase = Phase::Abandoned;
         self.timers.cancel(query.deadline, Timer::Deadline(id));
-        if let Some(at) = query.late_timer.take() {
-            self.timers.cancel(at, Timer::Late(id));
-        }
+        self.timers.cancel(query.late_timer.take(), Timer::Late(id));
         self.stats.abandoned += 1;
         true
     }
@@ -241,9 +233,7 @@ impl<I, O> Core<I, O> {
         let Some(query) = self.queries.get_mut(&id).filter(|query| query.is_waiting()) else {
             return;
         };
-        if let Some(before) = query.late_timer.replace(at) {
-            self.timers.cancel(before, Timer::Late(id));
-        }
+        self.timers.cancel(query.late_timer.replace(at), Timer::Late(id));
         self.timers.set(at, Timer::Late(id));
     }
 
@@ -264,13 +254,9 @@ impl<I, O> Core<I, O> {
         let is_in_flight = |id| self.jobs.get(id).is_some_and(|job| job.instance.is_some());
         match keep_until.filter(|_| !query.jobs.is_empty()) {
             Some(until) => {
-                let until = match is_down && !query.jobs.iter().any(is_in_flight) {
-                    true => self.now,
-                    false => until,
-                };
-                if let Some(before) = query.give_up_timer.replace(until) {
-                    self.timers.cancel(before, Timer::GiveUp(id));
-                }
+                let until =
+                    if is_down && !query.jobs.iter().any(is_in_flight) { self.now } else { until };
+                self.timers.cancel(query.give_up_timer.replace(until), Timer::GiveUp(id));
                 self.timers.set(until, Timer::GiveUp(id));
                 self.withdraw_redundant(id);
             }
@@ -281,16 +267,11 @@ impl<I, O> Core<I, O> {
     /// Withdraws a closed query's requests and forgets it. `suspect`: they took so long that their
     /// instances must show that they are well before they get more.
     pub(crate) fn forget(&mut self, id: QueryId, suspect: bool) {
-        let Some(query) = self.queries.remove(&id) else {
-            return;
-        };
-        if let Some(at) = query.give_up_timer {
-            self.timers.cancel(at, Timer::GiveUp(id));
-        }
+        let Some(query) = self.queries.remove(&id) else { return };
+        self.timers.cancel(query.give_up_timer, Timer::GiveUp(id));
         if query.truth_awaited {
             // It never came: its client would have waited until the deadline at least.
-            let took = self.now.max(query.deadline).since(query.arrived);
-            self.latency.without(self.now, took);
+            self.latency.without(self.now, self.now.max(query.deadline).since(query.arrived));
         }
         self.withdraw_unneeded(query.jobs.into_iter().chain(query.backup), suspect);
     }
@@ -322,14 +303,14 @@ impl<I, O> Core<I, O> {
         }
     }
 
+    /// The failure of a waiting query's last attempt, if it is lost.
+    pub(crate) fn lost(&self, id: QueryId) -> Option<Failure> {
+        self.query(id).filter(|query| query.is_waiting())?.lost.clone()
+    }
+
     /// Answers a lost query with the failure of its last attempt, and forgets it.
     pub(crate) fn fail_lost(&mut self, id: QueryId) {
-        let lost = self
-            .queries
-            .get(&id)
-            .filter(|query| query.is_waiting())
-            .and_then(|query| query.lost.clone());
-        if let Some(failure) = lost {
+        if let Some(failure) = self.lost(id) {
             self.answer(id, Answer::Failed(failure));
             self.forget(id, false);
         }

@@ -89,10 +89,7 @@ impl<I, O> Engine<I, O> {
         }
         let redundancy = self.switches.redundancy;
         let avoid = match redundancy {
-            true => {
-                let strategy = self.strategies.of(arrival.class);
-                strategy.avoid(&self.core, arrival.key)
-            }
+            true => self.strategies.of(arrival.class).avoid(&self.core, arrival.key),
             false => Avoid::new(),
         };
         let query = self.core.accept(
@@ -147,11 +144,8 @@ impl<I, O> Engine<I, O> {
                 Purpose::Query(query) => self.attempt_ended(query, outcome, false),
                 Purpose::Copy(query) => self.attempt_ended(query, outcome, true),
                 Purpose::Backup(query) => {
-                    self.strategies.of_mut(query.class()).on_backup(
-                        &mut self.core,
-                        query,
-                        outcome.map(Arc::new),
-                    );
+                    let strategy = self.strategies.of_mut(query.class());
+                    strategy.on_backup(&mut self.core, query, outcome.map(Arc::new));
                     self.settle(query);
                     self.fail_if_hopeless(query);
                 }

@@ -79,16 +79,11 @@ impl HoldBackPolicy {
     fn changed(&self, change: HoldBackOverride) -> Self {
         match (change, self) {
             (HoldBackOverride::Fixed(delay), _) => Self::Fixed(delay),
+            (HoldBackOverride::Percentile(percentile), Self::Fixed(_)) => Self::learned(percentile),
             (
                 HoldBackOverride::Percentile(percentile),
-                Self::Learned { min, max, max_over_median, .. },
-            ) => Self::Learned {
-                percentile,
-                min: *min,
-                max: *max,
-                max_over_median: *max_over_median,
-            },
-            (HoldBackOverride::Percentile(percentile), Self::Fixed(_)) => Self::learned(percentile),
+                &Self::Learned { min, max, max_over_median, .. },
+            ) => Self::Learned { percentile, min, max, max_over_median },
         }
     }
 }
@@ -142,10 +137,8 @@ impl HoldBack {
 
     /// An exact prediction came `latency` after its query's arrival.
     pub fn observe(&mut self, latency: Duration) {
-        if matches!(
-            (&self.configured, &self.policy),
-            (HoldBackPolicy::Fixed(_), HoldBackPolicy::Fixed(_))
-        ) {
+        let is_fixed = |policy: &HoldBackPolicy| matches!(policy, HoldBackPolicy::Fixed(_));
+        if is_fixed(&self.configured) && is_fixed(&self.policy) {
             return;
         }
         record(&mut self.current, latency);
@@ -183,10 +176,7 @@ impl HoldBack {
             return both(&self.current);
         }
         let mut merged = self.previous.clone();
-        if merged.add(&self.current).is_err() {
-            return both(&self.current);
-        }
-        both(&merged)
+        if merged.add(&self.current).is_err() { both(&self.current) } else { both(&merged) }
     }
 }
 

@@ -120,13 +120,11 @@ impl Pool {
     pub fn new(id: PoolId, instances: usize, slots: u32, capacity: usize) -> Self {
         let next_index = u32::try_from(instances).unwrap_or(u32::MAX);
         let all = 0..next_index;
+        let instance = |index| (index, Instance::new(true, u64::from(index)));
         Self {
             id,
             slots: slots.max(1),
-            instances: all
-                .clone()
-                .map(|index| (index, Instance::new(true, u64::from(index))))
-                .collect(),
+            instances: all.clone().map(instance).collect(),
             next_index,
             up: instances,
             available: all.map(|index| (0, u64::from(index), index)).collect(),
@@ -232,8 +230,7 @@ impl Pool {
     }
 
     fn id_of(&self, index: u32) -> InstanceId {
-        let pool = self.id;
-        InstanceId { pool, index }
+        InstanceId { pool: self.id, index }
     }
 
     /// Instances with a free slot, best first.
@@ -242,8 +239,7 @@ impl Pool {
     }
 
     fn free_beside(&self, others: &Avoid) -> Option<InstanceId> {
-        let mut free = self.free().take(others.len() + 1);
-        free.find(|instance| !others.contains(instance))
+        self.free().take(others.len() + 1).find(|instance| !others.contains(instance))
     }
 
     /// Gives an instance no more jobs. Those that it has stay its own until they end; then it is
@@ -257,10 +253,8 @@ impl Pool {
     }
 
     fn forget_if_left(&mut self, instance: InstanceId) -> bool {
-        let left = self
-            .instances
-            .get(&instance.index)
-            .is_some_and(|state| state.leaving && state.in_flight == 0);
+        let state = self.instances.get(&instance.index);
+        let left = state.is_some_and(|state| state.leaving && state.in_flight == 0);
         left && self.instances.remove(&instance.index).is_some()
     }
 
@@ -268,8 +262,7 @@ impl Pool {
     /// that is not in `avoid`; if there is none such, to any free one: avoiding never makes a job
     /// wait (CG-3).
     pub(crate) fn submit(&mut self, job: JobId, avoid: Avoid) -> Submitted {
-        let best = self.free_beside(&avoid).or_else(|| self.free().next());
-        match best {
+        match self.free_beside(&avoid).or_else(|| self.free().next()) {
             Some(instance) => {
                 self.occupy(instance.index);
                 Submitted::Start(instance)
@@ -336,11 +329,8 @@ impl Pool {
     /// [`start_next`](Self::start_next) until it returns `None` afterwards. Returns whether that
     /// was the last one of an instance that leaves.
     pub(crate) fn release(&mut self, instance: InstanceId) -> bool {
-        let Some(state) = self.instances.get_mut(&instance.index) else {
-            return false;
-        };
-        let was_available = (state.in_flight, state.idle_since, instance.index);
-        self.available.remove(&was_available);
+        let Some(state) = self.instances.get_mut(&instance.index) else { return false };
+        self.available.remove(&(state.in_flight, state.idle_since, instance.index));
         state.in_flight = state.in_flight.saturating_sub(1);
         self.releases += 1;
         state.idle_since = self.releases;
@@ -372,10 +362,8 @@ impl Pool {
         flag: impl Fn(&mut Instance) -> &mut bool,
         to: bool,
     ) -> bool {
-        let Some(state) = self.instances.get_mut(&instance.index).filter(|state| !state.leaving)
-        else {
-            return false;
-        };
+        let state = self.instances.get_mut(&instance.index).filter(|state| !state.leaving);
+        let Some(state) = state else { return false };
         let served = state.serves();
         if std::mem::replace(flag(state), to) == to {
             return false;
@@ -387,8 +375,7 @@ impl Pool {
             }
             (true, false) => {
                 self.up -= 1;
-                let entry = (state.in_flight, state.idle_since, instance.index);
-                self.available.remove(&entry);
+                self.available.remove(&(state.in_flight, state.idle_since, instance.index));
             }
             _ => {}
         }

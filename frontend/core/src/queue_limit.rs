@@ -121,10 +121,7 @@ impl QueueLimit {
 
     /// Returns how many of `queued` queries are to be shed: once after the bound was cut.
     pub fn take_excess(&mut self, queued: usize) -> usize {
-        match std::mem::take(&mut self.is_cut) {
-            true => queued.saturating_sub(self.limit()),
-            false => 0,
-        }
+        if std::mem::take(&mut self.is_cut) { queued.saturating_sub(self.limit()) } else { 0 }
     }
 
     /// A query was refused.

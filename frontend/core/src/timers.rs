@@ -31,8 +31,11 @@ impl Timers {
         self.pending.insert((at, timer));
     }
 
-    pub(crate) fn cancel(&mut self, at: Time, timer: Timer) {
-        self.pending.remove(&(at, timer));
+    /// Takes back a timer; nothing without a time.
+    pub(crate) fn cancel(&mut self, at: impl Into<Option<Time>>, timer: Timer) {
+        if let Some(at) = at.into() {
+            self.pending.remove(&(at, timer));
+        }
     }
 
     pub(crate) fn next(&self) -> Option<Time> {
@@ -40,9 +43,6 @@ impl Timers {
     }
 
     pub(crate) fn pop_due(&mut self, now: Time) -> Option<Timer> {
-        if self.next()? > now {
-            return None;
-        }
-        self.pending.pop_first().map(|(_, timer)| timer)
+        if self.next()? > now { None } else { self.pending.pop_first().map(|(_, timer)| timer) }
     }
 }

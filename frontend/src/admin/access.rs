@@ -65,27 +65,21 @@ fn may_enter(app: &App, headers: &HeaderMap) -> Result<Operator, ServeError> {
 
 /// Returns true if a browser sent it for a page that is not the listener's own.
 fn is_of_other_site(headers: &HeaderMap) -> bool {
-    let Some(origin) = headers.get(ORIGIN) else {
-        return false;
-    };
-    let origin = origin.to_str().unwrap_or_default();
-    let authority = origin.split("://").nth(1);
+    let Some(origin) = headers.get(ORIGIN) else { return false };
+    let authority = origin.to_str().unwrap_or_default().split("://").nth(1);
     authority.is_none() || authority != headers.get(HOST).and_then(|host| host.to_str().ok())
 }
 
 /// Returns true if it names this machine as what it asks: an address, or `localhost`. No `Host`
 /// comes from no browser.
 fn is_for_this_machine(headers: &HeaderMap) -> bool {
-    let Some(host) = headers.get(HOST) else {
-        return true;
-    };
+    let Some(host) = headers.get(HOST) else { return true };
     let host = host.to_str().unwrap_or_default();
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
     };
-    let bare = name.trim_start_matches('[').trim_end_matches(']');
-    let address = bare.parse::<IpAddr>();
+    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 

@@ -59,8 +59,7 @@ async fn groups(State(app): State<Arc<App>>) -> Response {
     let mut models = Map::new();
     for (name, model) in &app.serving().models {
         let now = model.driver.snapshot(0, MOST_GROUPS);
-        let groups = now.groups.iter().map(|view| state::group(view, now.at));
-        let groups: Vec<Value> = groups.collect();
+        let groups: Vec<Value> = now.groups.iter().map(|view| state::group(view, now.at)).collect();
         let shown = json!({ "in_memory": now.stats.groups_tracked, "groups": groups });
         models.insert(name.clone(), shown);
     }
@@ -77,9 +76,6 @@ async fn reload(State(app): State<Arc<App>>) -> Response {
             "models_started": done.started,
             "models_stopped": done.stopped,
         })),
-        Err(refused) => {
-            let refused = json!({ "error": refused.to_string() });
-            answer_with(StatusCode::CONFLICT, &refused)
-        }
+        Err(refused) => answer_with(StatusCode::CONFLICT, &json!({ "error": refused.to_string() })),
     }
 }

@@ -153,10 +153,9 @@ fn instance(
 /// A group as it stands, or stood, so long after the driver's start.
 pub(super) fn group(view: &GroupView, at: Duration) -> Value {
     let closed = view.closed.map_or(at, |closed| closed.since(Time::ZERO));
-    let age = closed.saturating_sub(view.opened.since(Time::ZERO));
     json!({
         "id": view.id.to_string(),
-        "age_ms": millis(age),
+        "age_ms": millis(closed.saturating_sub(view.opened.since(Time::ZERO))),
         "class": view.id.class().0,
         "k": view.k,
         "sealed": view.sealed,

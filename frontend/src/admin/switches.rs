@@ -80,8 +80,7 @@ impl HoldBack {
         match (self.configured, self.fixed_ms, self.percentile) {
             (Some(true), None, None) => Ok(None),
             (None, Some(millis), None) if (0.0..=LONGEST_MS).contains(&millis) => {
-                let delay = Duration::from_secs_f64(millis / 1e3);
-                Ok(Some(HoldBackOverride::Fixed(delay)))
+                Ok(Some(HoldBackOverride::Fixed(Duration::from_secs_f64(millis / 1e3))))
             }
             (None, Some(millis), None) => Err(input(&format!(
                 "fixed_ms: {millis} is not from 0 to {LONGEST_MS} milliseconds"

@@ -33,8 +33,7 @@ pub(super) fn resolve_admin(
     let is_own = listen != data || data.port() == 0;
     let problem = format!("{data} is server.listen, too");
     at.check(is_own, "listen", problem, "give it a port of its own")?;
-    let tls = resolve_listener(at, admin.tls.as_ref())?;
-    Ok(AdminSettings { listen, keys, tls })
+    Ok(AdminSettings { listen, keys, tls: resolve_listener(at, admin.tls.as_ref())? })
 }
 
 pub(super) fn resolve_listener(
@@ -82,8 +81,7 @@ pub(super) fn resolve_tenants(
         let fix = "give each tenant a key of its own";
         at.check(is_own, "key_sha256", "another tenant has this key", fix)?;
         let quota = quota(&at, tenant.requests_per_second, tenant.burst)?;
-        let may_mix = tenant.may_mix;
-        resolved.push(TenantConfig { name, keys, quota, may_mix });
+        resolved.push(TenantConfig { name, keys, quota, may_mix: tenant.may_mix });
     }
     Ok(resolved)
 }
@@ -104,8 +102,7 @@ fn quota(
 ) -> Result<Option<(f64, f64)>, ConfigError> {
     let Some(rate) = rate else {
         let problem = "there is no requests_per_second";
-        let fix = "add it, or leave this out";
-        at.check(burst.is_none(), "burst", problem, fix)?;
+        at.check(burst.is_none(), "burst", problem, "add it, or leave this out")?;
         return Ok(None);
     };
     let (is_rate, fix) = (rate > 0.0 && rate.is_finite(), "give a number above 0");

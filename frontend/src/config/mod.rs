@@ -109,8 +109,7 @@ struct At<'a> {
 
 impl<'a> At<'a> {
     fn new(path: &'a Path, table: impl Into<String>) -> Self {
-        let table = table.into();
-        Self { path, table }
+        Self { path, table: table.into() }
     }
 
     fn inside(&self, field: &str) -> At<'a> {
@@ -146,10 +145,7 @@ impl<'a> At<'a> {
         problem: impl Display,
         fix: impl Display,
     ) -> Result<(), ConfigError> {
-        match holds {
-            true => Ok(()),
-            false => Err(self.field(field, problem, fix)),
-        }
+        if holds { Ok(()) } else { Err(self.field(field, problem, fix)) }
     }
 
     fn at_least_one(&self, field: &str, value: impl TryInto<usize>) -> Result<(), ConfigError> {

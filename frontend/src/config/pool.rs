@@ -83,8 +83,7 @@ impl PoolSettings {
 
     /// Instances that are listed; discovery may find any number.
     pub(super) fn deployed(&self) -> DeployedInstances {
-        let listed = self.discovery.is_none();
-        DeployedInstances { count: listed.then_some(self.instances.len()) }
+        DeployedInstances { count: self.discovery.is_none().then_some(self.instances.len()) }
     }
 
     /// Returns true if it takes certificates, and has none of its own.
@@ -147,8 +146,7 @@ pub(super) fn resolve_version(
     version: Option<u64>,
 ) -> Result<u64, ConfigError> {
     let version = version.unwrap_or_else(|| entry.latest());
-    let file = entry.model_file(version);
-    file.map_err(|error| at.because("version", error))?;
+    entry.model_file(version).map_err(|error| at.because("version", error))?;
     Ok(version)
 }
 
@@ -164,8 +162,7 @@ fn resolve_addresses(
         let (scheme, host) = Scheme::split(name);
         let address = address::parse(host).map_err(|error| at.because(&field, error))?;
         let is_new = resolved.iter().all(|(_, other)| *other != address);
-        let problem = format!("{name:?} is there twice");
-        at.check(is_new, &field, problem, "list each instance once")?;
+        at.check(is_new, &field, format!("{name:?} is there twice"), "list each instance once")?;
         resolved.push((scheme.name(host), address));
     }
     Ok(resolved)

@@ -39,8 +39,7 @@ impl ModelConfig {
 
     /// Slots that an instance may be given: as many as are configured, or found.
     pub fn max_slots(&self) -> u32 {
-        let configured = self.settings.slots_per_instance;
-        configured.unwrap_or(MOST_SLOTS)
+        self.settings.slots_per_instance.unwrap_or(MOST_SLOTS)
     }
 
     /// Labels of these pools: `deployed`, `parity0`, `batch-backup`.
@@ -54,8 +53,7 @@ pub(super) fn resolve(path: &Path, file: File) -> Result<FrontendConfig, ConfigE
     check_server(&at_server, &file.server)?;
     let server_tls = resolve_listener(&at_server, file.server.tls.as_ref())?;
     let (at, data) = (At::new(path, "admin"), file.server.listen);
-    let admin = file.admin.as_ref();
-    let admin = admin.map(|admin| resolve_admin(&at, admin, data)).transpose()?;
+    let admin = file.admin.as_ref().map(|admin| resolve_admin(&at, admin, data)).transpose()?;
     let tenants = resolve_tenants(path, file.tenants)?;
     let at = At::new(path, "repository");
     let repository =
@@ -77,9 +75,7 @@ pub(super) fn resolve(path: &Path, file: File) -> Result<FrontendConfig, ConfigE
     }
     check_traces(path, file.traces.as_ref())?;
     let (path, server, traces) = (path.to_owned(), file.server, file.traces);
-    let config =
-        FrontendConfig { path, server, server_tls, admin, tenants, models, undescribed, traces };
-    Ok(config)
+    Ok(FrontendConfig { path, server, server_tls, admin, tenants, models, undescribed, traces })
 }
 
 pub(super) fn check(path: &Path, file: File) -> Result<(), ConfigError> {

@@ -77,8 +77,7 @@ impl Etcd {
         let limit = MAX_INSTANCES + 1;
         let body = json!({ "key": key, "range_end": range_end, "limit": limit }).to_string();
         let request = || {
-            let body = Full::new(Bytes::from(body.clone()));
-            let mut request = Request::new(body);
+            let mut request = Request::new(Full::new(Bytes::from(body.clone())));
             *request.method_mut() = http::Method::POST;
             *request.uri_mut() = http::Uri::from_static("/v3/kv/range");
             let headers = request.headers_mut();
@@ -110,8 +109,7 @@ async fn connect(host: &str, tls: Option<&ClientTls>) -> Result<Connections, Str
     let tls = tls.map(|client| {
         let server = client.name_of(name);
         let name = server.ok_or_else(|| format!("{name:?} is no name of a server"))?;
-        let client = client.clone();
-        Ok::<Tls, String>(Tls { client, name })
+        Ok::<Tls, String>(Tls { client: client.clone(), name })
     });
     Ok(Connections::new(address, limits).with_tls(tls.transpose()?))
 }
@@ -139,8 +137,7 @@ impl Discovery for Etcd {
         }
         let backend = format!("etcd at {}, prefix {}", self.endpoint(), self.settings.prefix);
         let late = |_| Err(format!("no answer within {} s", TIMEOUT.as_secs()));
-        let found = tokio::time::timeout(TIMEOUT, self.ask()).await.unwrap_or_else(late);
-        found.map_err(|reason| {
+        tokio::time::timeout(TIMEOUT, self.ask()).await.unwrap_or_else(late).map_err(|reason| {
             self.member = self.member.wrapping_add(1);
             DiscoveryError { backend, reason }
         })
@@ -157,8 +154,7 @@ pub(super) fn host_and_port(endpoint: &str) -> Option<&str> {
 }
 
 fn decode(text: &str) -> String {
-    let bytes = STANDARD.decode(text).unwrap_or_default();
-    String::from_utf8_lossy(&bytes).into_owned()
+    String::from_utf8_lossy(&STANDARD.decode(text).unwrap_or_default()).into_owned()
 }
 
 /// The first key after all that begin with `prefix`; a zero byte, which stands for the end, if

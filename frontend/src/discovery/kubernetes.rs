@@ -71,10 +71,7 @@ impl Kubernetes {
     async fn list(&mut self) -> Result<(), String> {
         let client = match &self.client {
             Some(client) => client.clone(),
-            None => {
-                let client = in_time(Client::try_default()).await?;
-                self.client.insert(client).clone()
-            }
+            None => self.client.insert(in_time(Client::try_default()).await?).clone(),
         };
         let api: Api<EndpointSlice> = match &self.settings.namespace {
             Some(namespace) => Api::namespaced(client, namespace),

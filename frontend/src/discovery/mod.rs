@@ -46,8 +46,7 @@ pub struct Place {
 
 impl From<SocketAddr> for Place {
     fn from(address: SocketAddr) -> Self {
-        let host = None;
-        Self { address, host }
+        Self { address, host: None }
     }
 }
 
@@ -119,8 +118,7 @@ fn learn(view: &watch::Sender<View>, name: &str, found: Result<Addresses, Discov
             }
             let addresses: Addresses = found.into_iter().take(MAX_INSTANCES).collect();
             let instances = addresses.len();
-            let is_current = true;
-            let found = View { addresses, is_current };
+            let found = View { addresses, is_current: true };
             if view.send_if_modified(|view| std::mem::replace(view, found) != *view) {
                 tracing::info!(pool = name, instances, "instances found");
             }
@@ -140,9 +138,7 @@ fn learn(view: &watch::Sender<View>, name: &str, found: Result<Addresses, Discov
 
 /// After so many failures in a row; jittered, so that many frontends do not ask in step.
 fn pause(failures: u32) -> Duration {
-    let Some(before) = failures.checked_sub(1) else {
-        return Duration::ZERO;
-    };
+    let Some(before) = failures.checked_sub(1) else { return Duration::ZERO };
     let longest = FIRST_PAUSE.saturating_mul(1 << before.min(10)).min(LAST_PAUSE);
     longest.mul_f64(rand::rng().random_range(0.5..1.0))
 }

@@ -81,8 +81,7 @@ impl Settings {
     fn check_dns(&self) -> Result<(), SettingError> {
         match (&self.dns, &self.srv, self.port) {
             (Some(_), Some(_), _) => {
-                let fix = "give dns with a port, or srv";
-                mistake("srv", "dns stands beside it", fix)
+                mistake("srv", "dns stands beside it", "give dns with a port, or srv")
             }
             (Some(_), None, None | Some(0)) => {
                 let fix = "give the instances' port, or use srv";
@@ -93,8 +92,7 @@ impl Settings {
                 mistake("port", problem, "leave port out, or use dns")
             }
             _ if self.interval() < Duration::from_millis(100) => {
-                let fix = "give milliseconds from 100, as 5000";
-                mistake("interval_ms", "shorter than 100", fix)
+                mistake("interval_ms", "shorter than 100", "give milliseconds from 100, as 5000")
             }
             _ => Ok(()),
         }
@@ -106,9 +104,7 @@ impl Settings {
 
     /// Reads the certificates that it takes to ask, if any; relative paths count from `folder`.
     pub fn load(&mut self, folder: &Path) -> Result<(), SettingError> {
-        let Some(etcd) = &mut self.etcd else {
-            return Ok(());
-        };
+        let Some(etcd) = &mut self.etcd else { return Ok(()) };
         let loaded = etcd.tls.as_ref().map(|tls| tls.load(folder)).transpose();
         etcd.loaded = loaded.map_err(|error| SettingError::new("etcd.tls", &error, error.fix()))?;
         Ok(())
@@ -201,8 +197,7 @@ impl Scheme {
     }
 
     pub fn split_off(address: &str) -> (Option<Self>, &str) {
-        let mut schemes = Self::ALL.into_iter();
-        let found = schemes.find_map(|(scheme, prefix)| {
+        let found = Self::ALL.into_iter().find_map(|(scheme, prefix)| {
             let host = address.strip_prefix(prefix)?;
             Some((Some(scheme), host))
         });

@@ -29,8 +29,7 @@ pub struct ServedModel<T = Instances> {
 impl ServedModel {
     pub fn start(config: ModelConfig, metrics: &Metrics) -> Self {
         let names = |pool: &PoolSettings| {
-            let names = pool.instances.iter().map(|(name, _)| name.clone());
-            names.collect::<Vec<_>>()
+            pool.instances.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>()
         };
         let pools: Vec<_> = config.pools().map(names).collect();
         let transport = Instances::new(&config);

@@ -42,8 +42,7 @@ impl Options {
             number.transpose()
         };
         let timeout = number("timeout", "a number of microseconds")?.map(Duration::from_micros);
-        let deadline = number("deadline_unix_ms", "milliseconds since 1970")?;
-        let left = deadline.map(|millis| {
+        let left = number("deadline_unix_ms", "milliseconds since 1970")?.map(|millis| {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             Duration::from_millis(millis).saturating_sub(now)
         });
@@ -65,13 +64,10 @@ pub const CLASS: &str = "class";
 
 /// The class that the parameter `class` names; the default one without it.
 fn class(parameters: &Parameters, classes: &[ClassConfig]) -> Result<ClassId, ServeError> {
-    let Some(value) = parameters.get(CLASS) else {
-        return Ok(ClassId::DEFAULT);
-    };
+    let Some(value) = parameters.get(CLASS) else { return Ok(ClassId::DEFAULT) };
     let names = || classes.iter().map(|class| class.name.as_str());
     let position = names().position(|name| value.as_str() == Some(name));
-    let class = position.and_then(|index| u8::try_from(index).ok());
-    class.map(ClassId).ok_or_else(|| {
+    position.and_then(|index| u8::try_from(index).ok()).map(ClassId).ok_or_else(|| {
         let known: Vec<&str> = names().collect();
         wrong(CLASS, &format!("one of {}", known.join(", ")), value)
     })
@@ -85,8 +81,7 @@ const OF_SEQUENCE: [&str; 3] = ["sequence_id", "sequence_start", "sequence_end"]
 
 /// The parameters of a request that go to the instance with it.
 fn for_instance(parameters: Parameters) -> Result<Parameters, ServeError> {
-    let others = parameters.into_iter();
-    let others = others.filter(|(name, _)| !OWN.contains(&name.as_str()));
+    let others = parameters.into_iter().filter(|(name, _)| !OWN.contains(&name.as_str()));
     let mut kept = Parameters::new();
     for (name, value) in others {
         if OF_SEQUENCE.contains(&name.as_str()) {
@@ -151,12 +146,9 @@ impl<T: Transport> ServedModel<T> {
         let code = config.and_then(|class| class.code.as_ref());
         // A coded model fixes shape and datatype but for the number of samples; that and the domain
         // must agree (CG-6).
-        let domain = match code.is_some_and(|code| code.is_isolated) {
-            true => MixingDomain::SHARED,
-            false => domain,
-        };
-        let domain = DomainId(domain.number());
-        let key = GroupKey { domain, kind };
+        let domain =
+            if code.is_some_and(|code| code.is_isolated) { MixingDomain::SHARED } else { domain };
+        let key = GroupKey { domain: DomainId(domain.number()), kind };
         let timeout = options.timeout.saturating_sub(answer_margin(options.timeout));
         // Some requests go on when their client is answered: they are not to be given up before the
         // engine does that.
@@ -166,8 +158,7 @@ impl<T: Transport> ServedModel<T> {
         let approximate = options.allow_approximate && self.driver.approximates(class, wanted);
         let answer = self.driver.infer(query, key, class, timeout, approximate).await?;
         let (output, provenance) = self.provenance(answer, class)?;
-        let outputs = entry.outputs.iter();
-        let outputs = outputs.filter_map(|spec| output.tensor(&spec.name).cloned());
+        let outputs = entry.outputs.iter().filter_map(|spec| output.tensor(&spec.name).cloned());
         let response = InferResponse {
             model_name: entry.name.clone(),
             model_version: Some(self.config.version.to_string()),

@@ -123,10 +123,9 @@ impl Tenants {
             if let Err(wait) = taken {
                 tenant.over_quota.increment(1);
                 // Rounded up, for `Retry-After`.
-                let seconds = wait.as_millis().div_ceil(1000);
                 return Err(ServeError::OverQuota {
                     tenant: tenant.config.name.clone(),
-                    retry_after: u32::try_from(seconds).unwrap_or(u32::MAX),
+                    retry_after: u32::try_from(wait.as_millis().div_ceil(1000)).unwrap_or(u32::MAX),
                 });
             }
             tenant.admitted.increment(1);

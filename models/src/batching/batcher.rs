@@ -46,8 +46,7 @@ impl Batcher {
         let queue = Arc::new(Queue::new(policy, capacity));
         let start = |engine| {
             let worker = Worker { queue: queue.clone(), engine, metrics: metrics.clone() };
-            let thread = std::thread::Builder::new().name(format!("model {model}"));
-            thread.spawn(move || worker.run())
+            std::thread::Builder::new().name(format!("model {model}")).spawn(move || worker.run())
         };
         let workers = engines.into_iter().map(start).collect::<io::Result<_>>()?;
         Ok(Self { queue, workers })
@@ -91,14 +90,12 @@ impl Worker {
         let start = Instant::now();
         let inputs: Vec<&[Tensor]> = batch.iter().map(|item| item.inputs.as_slice()).collect();
         let rows: Vec<usize> = batch.iter().map(|item| item.rows).collect();
-        let outputs = self.engine.infer(&join(&inputs));
-        let outputs = outputs.and_then(|outputs| split(outputs, &rows));
+        let outputs = self.engine.infer(&join(&inputs)).and_then(|outputs| split(outputs, &rows));
         self.metrics.batch(rows.iter().sum(), start.elapsed());
         match outputs {
             Ok(outputs) => {
                 for (item, outputs) in batch.into_iter().zip(outputs) {
-                    let queued = start.saturating_duration_since(item.arrived);
-                    self.metrics.queued(queued);
+                    self.metrics.queued(start.saturating_duration_since(item.arrived));
                     // An error means that the client has gone meanwhile.
                     let _ = item.reply.send(Ok(outputs));
                 }
@@ -106,8 +103,7 @@ impl Worker {
             Err(error) if batch.len() > 1 && error.may_spare_others() => {
                 tracing::warn!(%error, requests = batch.len(), "batch failed, running its \
                     requests one by one");
-                let items = batch.into_iter();
-                items.for_each(|item| self.run_batch(vec![item]));
+                batch.into_iter().for_each(|item| self.run_batch(vec![item]));
             }
             Err(error) => {
                 for item in batch {

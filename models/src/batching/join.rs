@@ -8,9 +8,7 @@ use crate::engine::EngineError;
 /// Joins the inputs of requests, each in the model's order, into one batch. A single request is
 /// passed on as it is.
 pub(super) fn join(requests: &[&[Tensor]]) -> Vec<Tensor> {
-    let Some((first, others)) = requests.split_first() else {
-        return Vec::new();
-    };
+    let Some((first, others)) = requests.split_first() else { return Vec::new() };
     if others.is_empty() {
         return first.to_vec();
     }
@@ -38,16 +36,12 @@ pub(super) fn split(
     let is_wrong = |output: &&Tensor| output.shape.first() != Some(&total);
     if let Some(wrong) = outputs.iter().find(is_wrong) {
         let problem = format!("shape {:?} for a batch of {total} rows", wrong.shape);
-        let output = wrong.name.clone();
-        return Err(EngineError::Output { output, problem });
+        return Err(EngineError::Output { output: wrong.name.clone(), problem });
     }
     if let [_] = rows {
         return Ok(vec![outputs]);
     }
-    let take = |&rows: &usize| {
-        let outputs = outputs.iter_mut();
-        outputs.map(|output| take_rows(output, rows)).collect()
-    };
+    let take = |&rows: &usize| outputs.iter_mut().map(|output| take_rows(output, rows)).collect();
     Ok(rows.iter().map(take).collect())
 }
 
@@ -57,10 +51,8 @@ fn take_rows(rest: &mut Tensor, rows: usize) -> Tensor {
         Some(_) => rows * rest.data.len().checked_div(left).unwrap_or_default(),
         None => {
             let row: usize = rest.shape.iter().skip(1).product();
-            rest.byte_strings()
-                .take(rows * row)
-                .map(|element| size_of::<u32>() + element.len())
-                .sum()
+            let elements = rest.byte_strings().take(rows * row);
+            elements.map(|element| size_of::<u32>() + element.len()).sum()
         }
     };
     let data: Bytes = rest.data.split_to(bytes.min(rest.data.len()));

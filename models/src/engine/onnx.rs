@@ -64,15 +64,13 @@ pub(crate) fn open(
     // The runtime would keep a pattern for each shape that it has seen, and clients choose those.
     let session = provider.session(runtime, threads)?.with_memory_pattern(!is_free);
     let session = session.map_err(ort::Error::from);
-    let session = session.and_then(|mut session| session.commit_from_file(file));
-    session.map_err(|error| {
+    session.and_then(|mut session| session.commit_from_file(file)).map_err(|error| {
         let (with, fix) = match provider {
             Provider::Cpu => (String::new(), ""),
             _ => (format!(" with the provider {provider}"), ", or try --provider cpu"),
         };
         let (problem, reason) = ("not a model that ONNX Runtime can run", one_line(&error));
-        let problem = format!("{problem}{with}: {reason}; export it again{fix}");
-        FileError::new(file, problem)
+        FileError::new(file, format!("{problem}{with}: {reason}; export it again{fix}"))
     })
 }
 
@@ -86,8 +84,7 @@ impl InferenceEngine for OnnxEngine {
         let output = |spec: &TensorSpec| {
             let wrong =
                 |problem: String| EngineError::Output { output: spec.name.clone(), problem };
-            let value = results.get(&spec.name);
-            let value = value.ok_or_else(|| wrong("missing".to_owned()))?;
+            let value = results.get(&spec.name).ok_or_else(|| wrong("missing".to_owned()))?;
             let output = tensor(spec, value).map_err(|error| wrong(one_line(&error)))?;
             let (shape, expected) = (&output.shape, &spec.shape);
             match shape.get(1..).is_some_and(|sample| expected.matches(sample)) {
@@ -164,8 +161,7 @@ pub(crate) fn value(tensor: &Tensor) -> ort::Result<DynValue> {
             // ONNX's strings are text.
             let text =
                 |element: &[u8]| String::from_utf8(element.to_vec()).map_err(ort::Error::wrap);
-            let texts = tensor.byte_strings().map(text);
-            let texts = texts.collect::<ort::Result<Vec<String>>>()?;
+            let texts = tensor.byte_strings().map(text).collect::<ort::Result<Vec<String>>>()?;
             OrtTensor::from_string_array((shape, texts.as_slice()))?.into_dyn()
         }
     })
@@ -175,8 +171,7 @@ fn tensor(spec: &TensorSpec, value: &DynValue) -> ort::Result<Tensor> {
     macro_rules! numbers {
         ($type:ty) => {{
             let (shape, values) = value.try_extract_tensor::<$type>()?;
-            let bytes = values.iter().flat_map(|value| value.to_le_bytes());
-            (shape, bytes.collect::<Bytes>())
+            (shape, values.iter().flat_map(|value| value.to_le_bytes()).collect::<Bytes>())
         }};
     }
     let (shape, data) = match spec.datatype {

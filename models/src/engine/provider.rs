@@ -71,17 +71,15 @@ impl Provider {
             Self::Cuda(device) => vec![cuda(device)],
             // CUDA runs the operators that TensorRT lacks.
             Self::TensorRt(device) => {
-                let tensorrt = TensorRT::default().with_device_id(device.into());
-                vec![tensorrt.build(), cuda(device)]
+                vec![TensorRT::default().with_device_id(device.into()).build(), cuda(device)]
             }
             Self::OpenVino(None) => vec![OpenVINO::default().build()],
             Self::OpenVino(Some(device)) => {
-                let openvino = OpenVINO::default().with_device_type(format!("GPU.{device}"));
-                vec![openvino.build()]
+                vec![OpenVINO::default().with_device_type(format!("GPU.{device}")).build()]
             }
         };
-        let providers = providers.into_iter().map(|provider| provider.error_on_failure());
-        let providers: Vec<_> = providers.collect();
+        let providers: Vec<_> =
+            providers.into_iter().map(|provider| provider.error_on_failure()).collect();
         let session = runtime.session(threads);
         let session = session.and_then(|session| Ok(session.with_execution_providers(providers)?));
         session.map_err(|error| {

@@ -39,8 +39,7 @@ impl TorchEngine {
         let module = load().map_err(|error| {
             let problem = "not a TorchScript module that libtorch can run";
             let reason = reason(&error);
-            let problem = format!("{problem}: {reason}; save it again with torch.jit");
-            FileError::new(&file, problem)
+            FileError::new(&file, format!("{problem}: {reason}; save it again with torch.jit"))
         })?;
         Ok(Self { module: Mutex::new(module), outputs: entry.outputs.clone() })
     }
@@ -50,20 +49,16 @@ impl InferenceEngine for TorchEngine {
     fn infer(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, EngineError> {
         let rows = inputs.first().and_then(|input| input.shape.first());
         let rows = rows.copied().unwrap_or_default();
-        let inputs = inputs.iter();
-        let inputs = inputs.map(|input| Ok(IValue::Tensor(tensor(input)?)));
+        let inputs = inputs.iter().map(|input| Ok(IValue::Tensor(tensor(input)?)));
         let inputs = inputs.collect::<Result<Vec<_>, EngineError>>()?;
         let answer = no_grad(|| self.module.lock().forward_is(&inputs));
         let answers = tensors(answer.map_err(|error| failed(&error))?);
         let count = self.outputs.len();
-        let answers = answers.filter(|answers| answers.len() == count);
-        let answers = answers.ok_or_else(|| {
+        let answers = answers.filter(|answers| answers.len() == count).ok_or_else(|| {
             let reason = format!("the module does not give {count} tensors, as model.toml says");
             EngineError::Run { reason }
         })?;
-        let outputs = self.outputs.iter().zip(&answers);
-        let outputs = outputs.map(|(spec, answer)| output(spec, rows, answer));
-        outputs.collect()
+        self.outputs.iter().zip(&answers).map(|(spec, answer)| output(spec, rows, answer)).collect()
     }
 }
 
@@ -93,11 +88,9 @@ fn output(spec: &TensorSpec, rows: usize, answer: &tch::Tensor) -> Result<Tensor
     let wrong = |problem: String| EngineError::Output { output: spec.name.clone(), problem };
     let (found, datatype) = (answer.kind(), spec.datatype);
     if kind(datatype) != Some(found) {
-        let problem = format!("elements are {found:?}, model.toml says {datatype}");
-        return Err(wrong(problem));
+        return Err(wrong(format!("elements are {found:?}, model.toml says {datatype}")));
     }
-    let axes = answer.size().into_iter();
-    let axes = axes.map(|axis| usize::try_from(axis).unwrap_or_default());
+    let axes = answer.size().into_iter().map(|axis| usize::try_from(axis).unwrap_or_default());
     let shape: Vec<usize> = axes.collect();
     let sample = shape.split_first().filter(|(batch, _)| **batch == rows);
     if sample.is_none_or(|(_, sample)| !spec.shape.matches(sample)) {
@@ -135,8 +128,7 @@ fn failed(error: &tch::TchError) -> EngineError {
 /// what went wrong.
 fn reason(error: &tch::TchError) -> String {
     let message = error.to_string();
-    let lines = message.lines().map(str::trim);
-    let mut lines = lines.filter(|line| !line.is_empty());
+    let mut lines = message.lines().map(str::trim).filter(|line| !line.is_empty());
     let last = lines.clone().find(|line| line.starts_with("RuntimeError:"));
     last.or_else(|| lines.next()).unwrap_or_default().to_owned()
 }

@@ -49,14 +49,12 @@ impl App {
     pub(super) fn check_ready(&self) -> Result<(), ApiError> {
         self.check_open()?;
         let models = self.models.get().ok_or(ApiError::Starting)?;
-        let mut models = models.values().flat_map(BTreeMap::values);
-        models.try_for_each(|model| check_alive(model))
+        models.values().flat_map(BTreeMap::values).try_for_each(|model| check_alive(model))
     }
 
     /// Names of the models that are served; none while starting.
     pub(super) fn model_names(&self) -> impl Iterator<Item = &str> {
-        let models = self.models.get().into_iter();
-        models.flat_map(|models| models.keys().map(String::as_str))
+        self.models.get().into_iter().flat_map(|models| models.keys().map(String::as_str))
     }
 
     pub(super) fn versions(
@@ -92,10 +90,7 @@ impl App {
     }
 
     pub(super) fn check_open(&self) -> Result<(), ApiError> {
-        match self.draining.load(Ordering::Relaxed) {
-            true => Err(ApiError::Draining),
-            false => Ok(()),
-        }
+        if self.draining.load(Ordering::Relaxed) { Err(ApiError::Draining) } else { Ok(()) }
     }
 }
 
@@ -103,6 +98,5 @@ fn check_alive(model: &ServedModel) -> Result<(), ApiError> {
     if model.batcher.is_alive() {
         return Ok(());
     }
-    let model = model.entry.name.clone();
-    Err(ApiError::WorkerGone { model })
+    Err(ApiError::WorkerGone { model: model.entry.name.clone() })
 }

@@ -91,8 +91,7 @@ impl ApiError {
 
     pub(super) fn log(&self) {
         let status = self.status();
-        let is_ours = status.is_server_error();
-        if let Some(held_back) = is_ours.then(|| FAILED.pass()).flatten() {
+        if let Some(held_back) = status.is_server_error().then(|| FAILED.pass()).flatten() {
             tracing::warn!(%status, error = %self, held_back, "request failed");
         } else {
             tracing::debug!(%status, error = %self, "request refused");

@@ -115,8 +115,7 @@ impl InferenceService for Service {
     }
 
     async fn server_ready(&self, _: Request<ServerReadyRequest>) -> Answer<ServerReadyResponse> {
-        let ready = self.app.check_ready().is_ok();
-        Ok(Response::new(ServerReadyResponse { ready }))
+        Ok(Response::new(ServerReadyResponse { ready: self.app.check_ready().is_ok() }))
     }
 
     /// A model that is not here is not ready: that is an answer, not an error.
@@ -159,13 +158,10 @@ impl InferenceService for Service {
         let Some(inference) = request.extensions_mut().remove::<Inference>() else {
             return Err(status(ApiError::Internal("the message was not decoded")));
         };
-        let path = path(inference.model, inference.version);
-        let model = self.app.model(&path).map_err(status)?;
+        let model = self.app.model(&path(inference.model, inference.version)).map_err(status)?;
         let timeout = timeout_of(request.metadata());
-        let message = (inference.request, inference.form);
-        let result = self.answer(&model, timeout, message).await;
-        let failed = result.as_ref().err().map(ApiError::outcome);
-        let outcome = failed.unwrap_or(InferenceOutcome::Ok);
+        let result = self.answer(&model, timeout, (inference.request, inference.form)).await;
+        let outcome = result.as_ref().err().map(ApiError::outcome).unwrap_or(InferenceOutcome::Ok);
         model.metrics.request(outcome);
         result.map(Response::new).map_err(status)
     }

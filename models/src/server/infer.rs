@@ -55,16 +55,14 @@ async fn answer(
     app.check_open()?;
     let coding = Coding::of_request(headers)?;
     let header_length = rest::header_length(headers)?;
-    let max_bytes = app.config.max_body_bytes;
-    let body = read_body(body, max_bytes, app.config.body_timeout).await?;
+    let body = read_body(body, app.config.max_body_bytes, app.config.body_timeout).await?;
     let mut request = decode(body, coding, header_length, app).await?;
     let most = app.config.request_timeout;
     let limit = timeout(headers).map_or(most, |asked| asked.min(most));
     let response = predict(app, model, &mut request, limit).await?;
     let encoded = encode_response(&response, |output| request.wants_binary(output));
     let encoded = encoded.map_err(ApiError::Answer)?;
-    let response = rest::respond_encoded(encoded, headers).await;
-    Ok(response.map(Body::from))
+    Ok(rest::respond_encoded(encoded, headers).await.map(Body::from))
 }
 
 /// The answer to a request, whatever protocol it came by, within `limit`.
@@ -92,8 +90,7 @@ pub(super) async fn predict(
 }
 
 fn timeout(headers: &HeaderMap) -> Option<Duration> {
-    let micros = headers.get(TIMEOUT)?.to_str().ok()?.parse().ok()?;
-    Some(Duration::from_micros(micros))
+    Some(Duration::from_micros(headers.get(TIMEOUT)?.to_str().ok()?.parse().ok()?))
 }
 
 async fn decode(
@@ -107,6 +104,5 @@ async fn decode(
     let decode = move |body, _, _| Ok(decode_request(body, header_length)?);
     let decoding = compression::read(coding, body, json, max_bytes, Unbounded, decode);
     // Bodies are decoded in turn, so that this takes time as receiving does.
-    let late = |_| BodyError::Timeout { limit };
-    tokio::time::timeout(limit, decoding).await.map_err(late)?
+    tokio::time::timeout(limit, decoding).await.map_err(|_| BodyError::Timeout { limit })?
 }

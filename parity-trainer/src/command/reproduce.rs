@@ -207,12 +207,9 @@ fn parse(
     command: &str,
     place: impl Fn(&str) -> Option<PathBuf>,
 ) -> Result<(crate::Cli, ArgMatches), String> {
-    let argument = |word: &str| match word.split_once('/') {
-        Some((root, rest)) => match place(root) {
-            Some(folder) => folder.join(rest).into_os_string(),
-            None => OsString::from(word),
-        },
-        None => OsString::from(word),
+    let argument = |word: &str| {
+        let placed = word.split_once('/').and_then(|(root, rest)| Some(place(root)?.join(rest)));
+        placed.map_or_else(|| OsString::from(word), PathBuf::into_os_string)
     };
     let arguments = command.split_whitespace().map(argument);
     let arguments = std::iter::once(OsString::from("parity-trainer")).chain(arguments);
@@ -286,15 +283,13 @@ impl Reproduction<'_> {
         let rows = self.recipes.rows.iter().map(|recipe| {
             let trainings = (1..=recipe.seeds).map(|seed| self.recipes.training(recipe, seed).name);
             let trainings: Vec<String> = trainings.collect();
+            let runs = trainings.iter().filter_map(|name| Figures::read(&reports.join(name)));
             table::Row {
                 name: &recipe.name,
                 deployed: &self.recipes.deployed[&recipe.deployed].title,
                 bound: recipe.bound,
                 seeds: trainings.len(),
-                runs: trainings
-                    .iter()
-                    .filter_map(|name| Figures::read(&reports.join(name)))
-                    .collect(),
+                runs: runs.collect(),
                 why_not: trainings.iter().find_map(|name| self.why_not.get(name)),
             }
         });

@@ -166,8 +166,7 @@ impl Common {
     /// spoils digits and letters.
     pub(crate) fn augmentation(&self, data: &DataSet) -> Augment {
         let is_image = data.train.shape.len() == 3;
-        let default = if is_image { Augment::SHIFT } else { Augment::NONE };
-        self.augment.unwrap_or(default)
+        self.augment.unwrap_or(if is_image { Augment::SHIFT } else { Augment::NONE })
     }
 }
 

@@ -71,8 +71,7 @@ pub(super) fn load_flat(folder: &Path, progress: Progress<'_>) -> Result<DataSet
     for (name, path) in children(folder)? {
         if is_image(&name) {
             let is_test = (images.len() + 1).is_multiple_of(FLAT_TEST);
-            let split = if is_test { Split::Test } else { Split::Train };
-            images.push(Image::new(path, split, None));
+            images.push(Image::new(path, if is_test { Split::Test } else { Split::Train }, None));
         }
     }
     ensure!(images.len() >= FLAT_TEST, too_few(folder, images.len(), FLAT_TEST));

@@ -44,8 +44,7 @@ fn header(from: &mut impl Read) -> Result<String, String> {
     let start = exactly(MAGIC.len() + 2)?;
     ensure!(start.starts_with(MAGIC), "no NumPy array".to_owned());
     // The format's version, 1 or later.
-    let digits = if start[MAGIC.len()] == 1 { 2 } else { 4 };
-    let digits = exactly(digits)?.into_iter().rev();
+    let digits = exactly(if start[MAGIC.len()] == 1 { 2 } else { 4 })?.into_iter().rev();
     let length = digits.fold(0, |value, byte| value << 8 | usize::from(byte));
     ensure!(length <= MAX_HEADER, damaged(format!("its header has {length} bytes")));
     Ok(String::from_utf8_lossy(&exactly(length)?).into_owned())

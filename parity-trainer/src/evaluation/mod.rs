@@ -12,7 +12,7 @@ mod tally;
 use std::collections::BTreeMap;
 
 use parapet_decoder::{Agreement, DecodeError, Decoder, OutputKind, build_decoder, top_class};
-use parapet_encoder::{Code, CodeSpec, Encoder, build_encoder};
+use parapet_encoder::{Code, CodeSpec, Encoder, build_encoder, subsets};
 use parapet_onnx::learned_code::LearnedCode;
 use rand::seq::SliceRandom;
 use serde::Serialize;
@@ -140,8 +140,7 @@ pub fn evaluate(
         rows: r,
     };
     let most = judge.patterns.iter().map(|pattern| pattern.missing.len()).max().unwrap_or_default();
-    let classes = if has_classes { outputs } else { 0 };
-    let mut tally = Tally::new(k, most, classes, labels.is_some());
+    let mut tally = Tally::new(k, most, if has_classes { outputs } else { 0 }, labels.is_some());
     let mut rng = stream(plan.seed, 0);
     let mut order: Vec<usize> = (0..count).collect();
     let groupings = plan.groupings.max(1);
@@ -210,12 +209,6 @@ fn patterns(code: &Code, models: usize) -> Vec<Pattern> {
         }
     }
     patterns
-}
-
-/// All subsets of `0..n` with `size` members.
-fn subsets(n: usize, size: usize) -> impl Iterator<Item = Vec<usize>> {
-    let masks = (0u32..1 << n).filter(move |mask| mask.count_ones() as usize == size);
-    masks.map(move |mask| (0..n).filter(|bit| mask & (1 << bit) != 0).collect())
 }
 
 /// Reconstruction of missing predictions, and what they are compared with.

@@ -76,8 +76,7 @@ impl Tally {
                 own.add(counts);
             }
             self.slots[one.slot].add(counts);
-            let is_good = if self.labelled { is_right } else { one.agrees };
-            self.bins.add(one.confidence, is_good);
+            self.bins.add(one.confidence, if self.labelled { is_right } else { one.agrees });
         }
     }
 

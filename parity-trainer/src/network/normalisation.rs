@@ -28,10 +28,9 @@ impl Normalisation {
                 }
             }
         }
-        let variances: Vec<f64> = sums
-            .iter()
-            .map(|(sum, squares)| (squares / count - (sum / count).powi(2)).max(0.0))
-            .collect();
+        let variance =
+            |(sum, squares): &(f64, f64)| (squares / count - (sum / count).powi(2)).max(0.0);
+        let variances: Vec<f64> = sums.iter().map(variance).collect();
         let whole = (variances.iter().sum::<f64>() / channels.max(1) as f64).sqrt();
         let deviation = |variance: &f64| match variance.sqrt().max(FLOOR * whole) as f32 {
             deviation if deviation > 0.0 => deviation,

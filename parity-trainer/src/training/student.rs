@@ -126,9 +126,7 @@ impl Student {
             random: (run.seed, (run.row as u64 + 1) << 48),
         })
     }
-}
 
-impl Student {
     /// The loss at the temperature, on the scale of the one without (Hinton et al., section 2). The
     /// squared error is the same at any.
     fn loss(&self, made: &Tensor, wanted: &Tensor) -> Tensor {

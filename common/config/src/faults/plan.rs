@@ -39,8 +39,7 @@ impl FaultPlan {
     pub fn new(profile: &FaultProfile, instance: u64, model: &str) -> Self {
         let own = of_instance(profile.seed, instance);
         // Models of one instance draw apart from each other.
-        let bytes = model.bytes();
-        let seed = bytes.fold(own, |seed, byte| mix(seed ^ u64::from(byte)));
+        let seed = model.bytes().fold(own, |seed, byte| mix(seed ^ u64::from(byte)));
         let slowdown = profile.slowdown.into_iter();
         let slowdown = slowdown.map(|slowdown| Disturbance::slow(slowdown, profile.seed, own));
         let transfers = profile.transfers.into_iter().flat_map(|transfers| {
@@ -83,8 +82,7 @@ impl FaultPlan {
             // Both numbers are drawn for each batch, so that the probability does not move the
             // times.
             let happens = self.straggles.random_bool(straggle.probability);
-            let times = straggle.min_ms..=straggle.max_ms;
-            let time = self.straggles.random_range(times);
+            let time = self.straggles.random_range(straggle.min_ms..=straggle.max_ms);
             ms += if happens { time } else { 0.0 };
         }
         for disturbance in &mut self.disturbances {
@@ -146,8 +144,7 @@ impl Disturbance {
                 let all = u64::from(transfers.instances.max(2));
                 let one = random.random_range(0..all);
                 let other = (one + random.random_range(1..all)) % all;
-                let is_hit = [one, other].contains(&instance);
-                is_hit.then_some(transfers.added)
+                [one, other].contains(&instance).then_some(transfers.added)
             }
         }
     }
@@ -171,8 +168,7 @@ impl Freezes {
     /// For how long the instance still stands still at `elapsed` since its start; `elapsed` must
     /// not go back.
     pub fn remaining(&mut self, elapsed: Duration) -> Duration {
-        let windows = self.0.as_mut();
-        let window = windows.and_then(|windows| windows.covering(elapsed));
+        let window = self.0.as_mut().and_then(|windows| windows.covering(elapsed));
         window.map_or(Duration::ZERO, |window| window.end - elapsed)
     }
 }
@@ -222,8 +218,7 @@ impl Windows {
 
     fn advance(&mut self) -> Window {
         let interval: f64 = Exp1.sample(&mut self.random);
-        let lengths = self.length.min_ms..=self.length.max_ms;
-        let length = self.random.random_range(lengths);
+        let length = self.random.random_range(self.length.min_ms..=self.length.max_ms);
         let last = self.current;
         let start = last.map_or(Duration::ZERO, |last| last.end)
             + milliseconds(interval * self.mean_interval_ms);

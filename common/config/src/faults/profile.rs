@@ -151,8 +151,7 @@ impl FaultProfile {
     /// Reads and validates the profile at `path`.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let profile: Self = toml_file::read(path)?;
-        let checked = profile.validate();
-        checked.map_err(|problem| FileError::new(path, problem))?;
+        profile.validate().map_err(|problem| FileError::new(path, problem))?;
         Ok(profile)
     }
 

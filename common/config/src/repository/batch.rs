@@ -34,12 +34,9 @@ pub fn take_inputs(
         }
         inputs.push(tensor);
     }
-    let Some(tensor) = given.first() else {
-        return Ok((inputs, rows.unwrap_or(1)));
-    };
+    let Some(tensor) = given.first() else { return Ok((inputs, rows.unwrap_or(1))) };
     let (name, taken) = (Excerpt::from(&tensor.name), names(specs));
-    let problem = format!("input {name:?} is unknown or given twice; the model takes {taken}");
-    Err(problem)
+    Err(format!("input {name:?} is unknown or given twice; the model takes {taken}"))
 }
 
 /// Checks that the outputs that a request names are among `specs`.
@@ -48,9 +45,7 @@ pub fn take_inputs(
 /// One line that names the one that is not.
 pub fn check_outputs(specs: &[TensorSpec], named: &[RequestedOutput]) -> Result<(), String> {
     let is_known = |name: &str| specs.iter().any(|spec| spec.name == name);
-    let Some(unknown) = named.iter().find(|output| !is_known(&output.name)) else {
-        return Ok(());
-    };
+    let Some(unknown) = named.iter().find(|output| !is_known(&output.name)) else { return Ok(()) };
     let (name, given) = (Excerpt::from(&unknown.name), names(specs));
     Err(format!("output {name:?} is unknown; the model gives {given}"))
 }

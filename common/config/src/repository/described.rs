@@ -77,8 +77,7 @@ impl ModelEntry {
             }
         }
         let is_own = |name: &str| self.inputs.iter().any(|spec| spec.name == *name);
-        let further = metadata.inputs.iter().find(|tensor| !is_own(&tensor.name));
-        further.map_or(Ok(()), |tensor| {
+        metadata.inputs.iter().find(|tensor| !is_own(&tensor.name)).map_or(Ok(()), |tensor| {
             let name = Excerpt::from(&tensor.name);
             Err(format!("it has an input {name:?}, which the model does not have"))
         })
@@ -103,9 +102,7 @@ impl TensorSpec {
     /// Returns true if a server with this tensor takes, or gives, the samples of this one, at least
     /// one by one.
     fn fits(&self, tensor: &TensorMetadata) -> bool {
-        let Some((-1 | 1, sample)) = tensor.shape.split_first() else {
-            return false;
-        };
+        let Some((-1 | 1, sample)) = tensor.shape.split_first() else { return false };
         tensor.datatype == self.datatype && self.shape.fits(sample)
     }
 }
@@ -115,8 +112,7 @@ struct Shown<'a>(&'a TensorMetadata);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shape = format!("{:?}", self.0.shape);
-        write!(f, "{} {}", self.0.datatype, Excerpt::from(&shape))
+        write!(f, "{} {}", self.0.datatype, Excerpt::from(&format!("{:?}", self.0.shape)))
     }
 }
 

@@ -24,8 +24,7 @@ impl ModelRepository {
         if root.is_dir() {
             return Ok(Self { root });
         }
-        let problem = "not a folder; give the folder that holds the models";
-        Err(FileError::new(&root, problem))
+        Err(FileError::new(&root, "not a folder; give the folder that holds the models"))
     }
 
     /// Returns the path of the repository.
@@ -132,8 +131,7 @@ impl ModelEntry {
 
     /// The file of `version`; of a learned code, its encoder's.
     pub fn model_file(&self, version: u64) -> Result<PathBuf, FileError> {
-        let folder = self.version_folder(version)?;
-        Ok(folder.join(self.platform.file_name()))
+        Ok(self.version_folder(version)?.join(self.platform.file_name()))
     }
 
     /// The folder of `version`, with the files that its platform names ([`Platform::file_names`]).
@@ -191,9 +189,7 @@ fn versions(folder: &Path, platform: &Platform) -> Result<Vec<u64>, FileError> {
         // Only the plain spelling: "01" would name version 1 a second time.
         let plain = |name: &str| name.parse::<u64>().ok().filter(|n| n.to_string() == name);
         let version = name.to_str().and_then(plain);
-        let Some(version) = version.filter(|_| item.path().is_dir()) else {
-            continue;
-        };
+        let Some(version) = version.filter(|_| item.path().is_dir()) else { continue };
         let mut files = platform.file_names().iter();
         if let Some(missing) = files.find(|name| !item.path().join(name).is_file()) {
             let fix = "put the model's file there or remove the folder";

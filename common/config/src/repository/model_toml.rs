@@ -231,8 +231,7 @@ impl ModelToml {
 
     /// The first input or output that has an axis of any length; codes take none.
     pub fn free_tensor(&self) -> Option<&TensorSpec> {
-        let mut specs = self.inputs.iter().chain(&self.outputs);
-        specs.find(|spec| spec.shape.fixed().is_none())
+        self.inputs.iter().chain(&self.outputs).find(|spec| spec.shape.fixed().is_none())
     }
 
     pub(super) fn validate(&self, path: &Path) -> Result<(), FileError> {
@@ -258,9 +257,7 @@ impl ModelToml {
                 and nothing else has";
             return Err(FileError::field(path, "platform", &problem, fix));
         }
-        let Some(code) = &self.code else {
-            return Ok(());
-        };
+        let Some(code) = &self.code else { return Ok(()) };
         name(&code.deployed)?;
         if let Some(free) = self.free_tensor() {
             let problem = format!("for {:?} of shape {}", free.name, free.shape);
@@ -283,8 +280,7 @@ impl ModelToml {
             let output_len = output.sample_len().unwrap_or_default() / parsed.slots();
             transform.validate(output_len).map_err(invalid)?;
         }
-        let calibration = code.calibration.as_ref().map(Calibration::validate);
-        calibration.unwrap_or(Ok(())).map_err(invalid)
+        code.calibration.as_ref().map(Calibration::validate).unwrap_or(Ok(())).map_err(invalid)
     }
 }
 
@@ -299,9 +295,7 @@ fn check_axis(
         spec.shape.axes().first().is_some_and(|&axis| usize::try_from(axis) == Ok(count))
     };
     let is_short = |spec: &&TensorSpec| count > 1 && !has_axis(spec);
-    let Some(spec) = specs.iter().find(is_short) else {
-        return Ok(());
-    };
+    let Some(spec) = specs.iter().find(is_short) else { return Ok(()) };
     let problem = format!(
         "{:?} has shape {} where code.k = {count} wants an axis of {count} in front",
         spec.name, spec.shape
@@ -312,8 +306,7 @@ fn check_axis(
 
 fn check_tensors(path: &Path, field: &str, specs: &[TensorSpec]) -> Result<(), FileError> {
     if specs.is_empty() {
-        let fix = "describe at least one tensor";
-        return Err(FileError::field(path, field, "empty", fix));
+        return Err(FileError::field(path, field, "empty", "describe at least one tensor"));
     }
     for (index, spec) in specs.iter().enumerate() {
         let wrong = |problem: String, fix: &str| {
@@ -322,11 +315,9 @@ fn check_tensors(path: &Path, field: &str, specs: &[TensorSpec]) -> Result<(), F
         let is_taken = specs[..index].iter().any(|other| other.name == spec.name);
         if spec.name.is_empty() || is_taken {
             let problem = format!("name {:?} is empty or taken", spec.name);
-            let fix = "give each tensor the name it has in the graph";
-            return Err(wrong(problem, fix));
+            return Err(wrong(problem, "give each tensor the name it has in the graph"));
         }
-        let mut axes = spec.shape.smallest().into_iter();
-        let len = axes.try_fold(1_usize, usize::checked_mul);
+        let len = spec.shape.smallest().into_iter().try_fold(1_usize, usize::checked_mul);
         if len.is_none_or(|len| len == 0) {
             let problem = format!("shape {} has no or too many elements", spec.shape);
             let fix = "give one sample's shape, without the batch axis; -1 for any length";
@@ -347,8 +338,7 @@ impl CodeMetadata {
         for (field, names, own) in
             [("code.inputs", &self.inputs, inputs), ("code.outputs", &self.outputs, outputs)]
         {
-            let mut earlier = names.iter().enumerate();
-            let twice = earlier.any(|(index, name)| names[..index].contains(name));
+            let twice = names.iter().enumerate().any(|(index, name)| names[..index].contains(name));
             if twice || !(names.is_empty() || names.len() == own.len()) {
                 let problem = format!("{names:?} for the {} of this model", own.len());
                 let fix = "name one of the deployed model's for each of this model's, or none";
@@ -362,8 +352,7 @@ impl CodeMetadata {
         }
         if row >= r {
             let problem = format!("{row} is beyond the last of r = {r} rows");
-            let fix = "rows count from 0";
-            return Err(FileError::field(path, "code.row", &problem, fix));
+            return Err(FileError::field(path, "code.row", &problem, "rows count from 0"));
         }
         Ok(())
     }

@@ -25,19 +25,15 @@ impl<I, O> Core<I, O> {
     /// Returns whether the query's input failed in the same way at two instances, one of which
     /// answers others well.
     pub(crate) fn is_input_at_fault(&self, id: QueryId) -> bool {
-        let Some(query) = self.query(id) else {
-            return false;
-        };
+        let Some(query) = self.query(id) else { return false };
         let failures = &query.unproven;
         let is_credible = |failure: &&UnprovenFailure| {
-            let outliers = self.outliers.as_ref();
-            outliers.is_none_or(|outliers| outliers.is_credible(failure.instance))
+            self.outliers.as_ref().is_none_or(|outliers| outliers.is_credible(failure.instance))
         };
         failures.iter().filter(is_credible).any(|failure| {
-            let is_alike = |other: &UnprovenFailure| {
-                other.kind == failure.kind && other.instance != failure.instance
-            };
-            failures.iter().any(is_alike)
+            failures
+                .iter()
+                .any(|other| other.kind == failure.kind && other.instance != failure.instance)
         })
     }
 
@@ -70,9 +66,7 @@ impl<I, O> Core<I, O> {
         }
         let has_retries = self.max_attempts > 1 && self.retry_budget.view().share > 0.0;
         let UnprovenFailure { instance, .. } = unproven;
-        let (now, Some(outliers)) = (self.now, &mut self.outliers) else {
-            return;
-        };
+        let (now, Some(outliers)) = (self.now, &mut self.outliers) else { return };
         let until = outliers.unproven(now, instance).filter(|_| !has_retries);
         self.eject(instance, until);
     }
@@ -102,12 +96,8 @@ impl<I, O> Core<I, O> {
     /// Returns whether a retry from the reserve may show if the query's input or its instance
     /// is at fault.
     fn may_confirm(&mut self, id: QueryId) -> bool {
-        let Some(query) = self.queries.get(&id) else {
-            return false;
-        };
-        let Some(&UnprovenFailure { instance, .. }) = query.unproven.last() else {
-            return false;
-        };
+        let Some(query) = self.queries.get(&id) else { return false };
+        let Some(&UnprovenFailure { instance, .. }) = query.unproven.last() else { return false };
         let domain = query.key.domain;
         let has_another =
             self.pool(PoolId::DEPLOYED).is_some_and(|pool| pool.has_other_up(instance));
@@ -118,20 +108,14 @@ impl<I, O> Core<I, O> {
 
     /// Ejects an instance whose answers are bad, if its pool can do without it.
     fn judge(&mut self, instance: InstanceId, failure: Option<FailureKind>) {
-        let (now, Some(outliers)) = (self.now, &mut self.outliers) else {
-            return;
-        };
+        let (now, Some(outliers)) = (self.now, &mut self.outliers) else { return };
         let until = outliers.ended(now, instance, failure);
         self.eject(instance, until);
     }
 
     fn eject(&mut self, instance: InstanceId, until: Option<Time>) {
-        let (Some(until), Some(outliers)) = (until, &mut self.outliers) else {
-            return;
-        };
-        let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0)) else {
-            return;
-        };
+        let (Some(until), Some(outliers)) = (until, &mut self.outliers) else { return };
+        let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0)) else { return };
         let may_go = !pool.is_ejected(instance)
             && pool.ejected() < outliers.most_ejected(pool.len())
             && pool.up() > 1;

@@ -32,9 +32,7 @@ impl<I, O> Core<I, O> {
     }
 
     pub(crate) fn readmit(&mut self, instance: InstanceId) {
-        let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0)) else {
-            return;
-        };
+        let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0)) else { return };
         if pool.set_ejected(instance, false) {
             self.start_queued(instance.pool);
         }
@@ -66,9 +64,7 @@ impl<I, O> Core<I, O> {
     }
 
     pub(crate) fn set_instance_up(&mut self, instance: InstanceId, up: bool) {
-        let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0)) else {
-            return;
-        };
+        let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0)) else { return };
         if pool.set_up(instance, up) {
             self.start_queued(instance.pool);
         }

@@ -18,26 +18,19 @@ use crate::{
 impl<I, O> Core<I, O> {
     /// Sends an attempt of `id` to the deployed model. False when the queue is full.
     pub(crate) fn dispatch(&mut self, id: QueryId, avoid: Avoid) -> bool {
-        let Some(query) = self.queries.get_mut(&id) else {
-            return false;
-        };
+        let Some(query) = self.queries.get_mut(&id) else { return false };
         query.attempts += 1;
         let input = Arc::clone(&query.input);
-        match self.submit(Purpose::Query(id), PoolId::DEPLOYED, input, avoid) {
-            Some(job) => {
-                if let Some(query) = self.queries.get_mut(&id) {
-                    query.jobs.push(job);
-                }
-                true
-            }
-            None => false,
+        let job = self.submit(Purpose::Query(id), PoolId::DEPLOYED, input, avoid);
+        if let (Some(job), Some(query)) = (job, self.queries.get_mut(&id)) {
+            query.jobs.push(job);
         }
+        job.is_some()
     }
 
     /// Sends another attempt, if possible not where one failed.
     pub(crate) fn dispatch_again(&mut self, id: QueryId) -> bool {
-        let tried = self.query(id).map(|query| query.tried.clone());
-        self.dispatch(id, tried.unwrap_or_default())
+        self.dispatch(id, self.query(id).map(|query| query.tried.clone()).unwrap_or_default())
     }
 
     /// Sends a redundant copy of `id` to an instance of the deployed model that has no other
@@ -77,15 +70,12 @@ impl<I, O> Core<I, O> {
         after: Option<&Failure>,
     ) -> bool {
         let may_ask = |query: &&Query<I>| query.is_waiting() && query.backup.is_none();
-        let Some(query) = self.query(id).filter(may_ask) else {
-            return false;
-        };
+        let Some(query) = self.query(id).filter(may_ask) else { return false };
         if !self.pool(pool).is_some_and(Pool::is_any_up) {
             return false;
         }
         let input = Arc::clone(&query.input);
-        let failed = after.and_then(|failure| failure.instance);
-        let avoid = failed.into_iter().collect();
+        let avoid = after.and_then(|failure| failure.instance).into_iter().collect();
         let job = self.submit(Purpose::Backup(id), pool, input, avoid);
         if let Some(query) = self.queries.get_mut(&id) {
             query.backup = job;
@@ -113,8 +103,7 @@ impl<I, O> Core<I, O> {
     ) -> Option<JobId> {
         let (queries, requests) = (&apart_from.queries, &apart_from.requests);
         let members = queries.iter().flat_map(|query| self.instances_of(*query));
-        let rows = requests.iter();
-        let rows = rows.filter_map(|job| self.jobs.get(job)?.instance);
+        let rows = requests.iter().filter_map(|job| self.jobs.get(job)?.instance);
         let failed = after.and_then(|failure| failure.instance);
         let taken = members.chain(rows).chain(failed).collect();
         let id = self.submit(Purpose::Parity(group, row), pool, input, taken)?;
@@ -176,9 +165,7 @@ impl<I, O> Core<I, O> {
     /// Takes a finished request off the books and starts the next one in its slot.
     pub(crate) fn finish_job(&mut self, id: JobId, failure: Option<FailureKind>) -> Option<Job<I>> {
         let job = self.jobs.remove(&id)?;
-        if let Some(at) = job.timer {
-            self.timers.cancel(at, Timer::Job(id));
-        }
+        self.timers.cancel(job.timer, Timer::Job(id));
         match job.purpose {
             Purpose::Query(query) | Purpose::Copy(query) => {
                 if failure.is_none() {
@@ -272,8 +259,7 @@ impl<I, O> Core<I, O> {
 
     /// Its requests to the deployed model, queued ones included.
     pub(super) fn jobs_of(&self, id: QueryId) -> impl Iterator<Item = &Job<I>> {
-        let ids = self.query(id).map(|query| query.jobs.as_slice());
-        let ids = ids.unwrap_or_default().iter();
+        let ids = self.query(id).map(|query| query.jobs.as_slice()).unwrap_or_default().iter();
         ids.filter_map(|job| self.jobs.get(job))
     }
 
@@ -281,12 +267,9 @@ impl<I, O> Core<I, O> {
     /// takes from the retry budget if so.
     pub(crate) fn may_retry(&mut self, id: QueryId, failure: FailureKind) -> bool {
         let is_input_at_fault = self.is_input_at_fault(id);
-        let Some(query) = self.queries.get(&id) else {
-            return false;
-        };
-        let has_room = self.pool(PoolId::DEPLOYED).is_some_and(|pool| !pool.is_full());
+        let Some(query) = self.queries.get(&id) else { return false };
         let possible = failure.is_retryable()
-            && has_room
+            && self.pool(PoolId::DEPLOYED).is_some_and(|pool| !pool.is_full())
             && query.attempts < self.max_attempts
             && !is_input_at_fault;
         let allowed = possible && self.spend_retry(id, failure);
@@ -299,19 +282,15 @@ impl<I, O> Core<I, O> {
         loop {
             let (jobs, queries) = (&self.jobs, &self.queries);
             let may_copy_to = |job, instance| may_copy_to(jobs, queries, job, instance);
-            let next = self
-                .pools
-                .get_mut(usize::from(pool.0))
-                .and_then(|pool| pool.start_next(may_copy_to));
+            let waiting = self.pools.get_mut(usize::from(pool.0));
+            let next = waiting.and_then(|pool| pool.start_next(may_copy_to));
             let Some((job, instance)) = next else { return };
             self.start(job, instance);
         }
     }
 
     fn start(&mut self, id: JobId, instance: InstanceId) {
-        let Some(job) = self.jobs.get_mut(&id) else {
-            return;
-        };
+        let Some(job) = self.jobs.get_mut(&id) else { return };
         job.instance = Some(instance);
         job.sent = self.now;
         let input = Arc::clone(&job.input);
@@ -334,9 +313,7 @@ impl<I, O> Core<I, O> {
         };
         query.phase = Phase::Answered;
         self.timers.cancel(query.deadline, Timer::Deadline(id));
-        if let Some(at) = query.late_timer.take() {
-            self.timers.cancel(at, Timer::Late(id));
-        }
+        self.timers.cancel(query.late_timer.take(), Timer::Late(id));
         let (now, took) = (self.now, self.now.since(query.arrived));
         match &answer {
             Answer::Backup(_) | Answer::Reconstructed(_) => {
@@ -370,9 +347,7 @@ fn may_copy_to<I>(
     instance: InstanceId,
 ) -> bool {
     let is_there = |job: &JobId| jobs.get(job).is_some_and(|job| job.instance == Some(instance));
-    let Some(job) = jobs.get(&copy) else {
-        return false;
-    };
+    let Some(job) = jobs.get(&copy) else { return false };
     let serves = |query: &Query<I>| query.jobs.iter().any(is_there);
     match job.purpose {
         Purpose::Copy(query) => queries.get(&query).is_some_and(|query| !serves(query)),

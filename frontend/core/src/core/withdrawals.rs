@@ -13,9 +13,7 @@ type Jobs = SmallVec<[JobId; 4]>;
 impl<I, O> Core<I, O> {
     /// Withdraws what is redundant of a closed query's requests, if one of its own is left.
     pub(super) fn withdraw_redundant(&mut self, id: QueryId) {
-        let Some(query) = self.queries.get_mut(&id) else {
-            return;
-        };
+        let Some(query) = self.queries.get_mut(&id) else { return };
         let is_own = |job: &JobId| {
             self.jobs.get(job).is_some_and(|job| matches!(job.purpose, Purpose::Query(_)))
         };
@@ -35,10 +33,8 @@ impl<I, O> Core<I, O> {
     ) {
         let mut freed: SmallVec<[PoolId; 4]> = SmallVec::new();
         for job in jobs {
-            let Some(Job { purpose, instance: Some(instance), .. }) = self.take_back(job, suspect)
-            else {
-                continue;
-            };
+            let job = self.take_back(job, suspect);
+            let Some(Job { purpose, instance: Some(instance), .. }) = job else { continue };
             if let Some(class) = purpose.redundant_for() {
                 self.count(class, Fate::Wasted);
             }
@@ -56,10 +52,8 @@ impl<I, O> Core<I, O> {
         let Some(query) = self.queries.get_mut(&id).filter(|query| query.copies > 0) else {
             return;
         };
-        let (queued, rest): (Jobs, Jobs) = query
-            .jobs
-            .drain(..)
-            .partition(|job| self.jobs.get(job).is_some_and(|job| job.instance.is_none()));
+        let is_queued = |job: &JobId| self.jobs.get(job).is_some_and(|job| job.instance.is_none());
+        let (queued, rest): (Jobs, Jobs) = query.jobs.drain(..).partition(is_queued);
         query.jobs.extend(rest);
         self.withdraw_unneeded(queued, false);
     }
@@ -76,9 +70,7 @@ impl<I, O> Core<I, O> {
     /// Withdraws a request; what waits for the slot that it may have freed is still to be started.
     pub(super) fn take_back(&mut self, id: JobId, suspect: bool) -> Option<Job<I>> {
         let job = self.jobs.remove(&id)?;
-        if let Some(at) = job.timer {
-            self.timers.cancel(at, Timer::Job(id));
-        }
+        self.timers.cancel(job.timer, Timer::Job(id));
         match job.instance {
             None => {
                 if let Some(pool) = self.pools.get_mut(usize::from(job.pool.0)) {

@@ -41,9 +41,7 @@ impl<I, O> Engine<I, O> {
     }
 
     pub(super) fn attempt_failed(&mut self, id: QueryId, failure: Failure) {
-        let Some(query) = self.core.query(id) else {
-            return;
-        };
+        let Some(query) = self.core.query(id) else { return };
         let (waiting, in_flight) = (query.is_waiting(), !query.jobs.is_empty());
         if in_flight {
             return; // another attempt is under way, and may still do it
@@ -84,14 +82,7 @@ impl<I, O> Engine<I, O> {
 
     /// Answers a lost query with its failure unless the strategy can still do better.
     pub(super) fn fail_if_hopeless(&mut self, id: QueryId) {
-        let Some(failure) = self
-            .core
-            .query(id)
-            .filter(|query| query.is_waiting())
-            .and_then(|query| query.lost.clone())
-        else {
-            return;
-        };
+        let Some(failure) = self.core.lost(id) else { return };
         if self.strategies.of_mut(id.class()).on_lost(&mut self.core, id) == Verdict::Fail
             && self.core.is_waiting(id)
         {
@@ -103,19 +94,13 @@ impl<I, O> Engine<I, O> {
     }
 
     pub(super) fn deadline(&mut self, id: QueryId) {
-        let Some(query) = self.core.query(id).filter(|query| query.is_waiting()) else {
-            return;
-        };
+        let Some(query) = self.core.query(id).filter(|query| query.is_waiting()) else { return };
         let deployed = self.core.pool(PoolId::DEPLOYED);
         let (kind, reason) = match deployed.is_some_and(|pool| !pool.is_any_up()) {
-            true => {
-                let reason = "no instance of the deployed model is up";
-                (FailureKind::Unreachable, reason)
-            }
+            true => (FailureKind::Unreachable, "no instance of the deployed model is up"),
             false => (FailureKind::DeadlineExceeded, "no prediction arrived in time"),
         };
-        let lost = query.lost.clone();
-        let mut failure = lost.unwrap_or_else(|| Failure::new(kind, reason));
+        let mut failure = query.lost.clone().unwrap_or_else(|| Failure::new(kind, reason));
         failure.at = Some(self.core.now);
         self.core.answer(id, Answer::Failed(failure));
         if self.keep_until(id).is_some() {
@@ -143,21 +128,16 @@ impl<I, O> Engine<I, O> {
     }
 
     fn keep_until(&self, query: QueryId) -> Option<Time> {
-        let strategy = self.strategies.of(query.class());
-        strategy.keep_until(&self.core, query)
+        self.strategies.of(query.class()).keep_until(&self.core, query)
     }
 
     pub(super) fn job_expired(&mut self, job: JobId) {
-        let Some(Purpose::Parity(group, row)) = self.core.job_purpose(job) else {
-            return;
-        };
-        let withdrawn = self.core.withdraw_job(job, true);
-        if withdrawn.is_some_and(|job| job.instance.is_some()) {
+        let Some(Purpose::Parity(group, row)) = self.core.job_purpose(job) else { return };
+        if self.core.withdraw_job(job, true).is_some_and(|job| job.instance.is_some()) {
             self.core.count(group.class(), Fate::Failed);
         }
         let reason = "the parity query took too long";
         let failure = Err(Failure::new(FailureKind::DeadlineExceeded, reason));
-        let strategy = self.strategies.of_mut(group.class());
-        strategy.on_parity(&mut self.core, group, row, job, failure);
+        self.strategies.of_mut(group.class()).on_parity(&mut self.core, group, row, job, failure);
     }
 }

@@ -1,6 +1,6 @@
 //! Choice of the next job and its instance.
 
-use super::{LOOK_PAST, MOST_BARRED, Pool};
+use super::{LOOK_PAST, MOST_BARRED, Pool, Waiting};
 use crate::{InstanceId, JobId};
 
 impl Pool {
@@ -21,14 +21,10 @@ impl Pool {
         if let Some(start) = self.start_copy(ahead_of, may_copy_to) {
             return Some(start);
         }
-        let willing = self
-            .queue
-            .iter()
-            .take(LOOK_PAST)
-            .position(|waiting| {
-                !waiting.avoid.contains(&instance) && !self.withdrawn.contains(&waiting.job)
-            })
-            .unwrap_or(0);
+        let is_willing = |waiting: &Waiting| {
+            !waiting.avoid.contains(&instance) && !self.withdrawn.contains(&waiting.job)
+        };
+        let willing = self.queue.iter().take(LOOK_PAST).position(is_willing).unwrap_or(0);
         let waiting = self.queue.remove(willing)?;
         self.occupy(instance.index);
         Some((waiting.job, instance))
@@ -41,17 +37,11 @@ impl Pool {
         may_copy_to: impl Fn(JobId, InstanceId) -> bool,
     ) -> Option<(JobId, InstanceId)> {
         let queries_wait = !self.queue.is_empty();
-        let mut copies = self
-            .copies
-            .iter()
-            .enumerate()
-            .take_while(|(_, copy)| copy.ticket < ahead_of)
-            .filter(|(_, copy)| !(copy.yields && queries_wait))
-            .take(LOOK_PAST);
+        let first = self.copies.iter().enumerate().take_while(|(_, copy)| copy.ticket < ahead_of);
+        let mut copies = first.filter(|(_, copy)| !(copy.yields && queries_wait)).take(LOOK_PAST);
         let (position, job, instance) = copies.find_map(|(position, copy)| {
             let mut free = self.free().take(MOST_BARRED + 1);
-            let instance = free.find(|instance| may_copy_to(copy.job, *instance))?;
-            Some((position, copy.job, instance))
+            Some((position, copy.job, free.find(|instance| may_copy_to(copy.job, *instance))?))
         })?;
         self.copies.remove(position);
         self.occupy(instance.index);
@@ -59,18 +49,14 @@ impl Pool {
     }
 
     pub(super) fn occupy(&mut self, index: u32) {
-        let Some(state) = self.instances.get_mut(&index) else {
-            return;
-        };
+        let Some(state) = self.instances.get_mut(&index) else { return };
         self.available.remove(&(state.in_flight, state.idle_since, index));
         state.in_flight += 1;
         self.offer(index);
     }
 
     pub(super) fn offer(&mut self, index: u32) {
-        let Some(state) = self.instances.get(&index) else {
-            return;
-        };
+        let Some(state) = self.instances.get(&index) else { return };
         if state.serves() && state.in_flight < self.slots {
             self.available.insert((state.in_flight, state.idle_since, index));
         }

@@ -117,32 +117,21 @@ impl<O> ApproximateBackup<O> {
         let pool = self.config.pool;
         let has_another =
             |instance| core.pool(pool).is_some_and(|pool| pool.has_other_up(instance));
-        let is_wanted =
-            core.query(id).is_some_and(|query| query.is_waiting() && query.lost.is_none());
         let may_help = failure.kind.input_may_cause()
-            && is_wanted
+            && core.query(id).is_some_and(|query| query.is_waiting() && query.lost.is_none())
             && failure.instance.is_some_and(has_another);
-        let Some(backed) =
-            self.queries.get_mut(&id).filter(|backed| may_help && !backed.asked_again)
-        else {
-            return;
-        };
+        let backed = self.queries.get_mut(&id).filter(|backed| may_help && !backed.asked_again);
+        let Some(backed) = backed else { return };
         backed.asked_again = true;
         self.allowance.backup(core, id, pool, Some(failure));
     }
 
     /// Answers with the prediction in hand, if there is one and the query waits.
     fn answer_held<I>(&mut self, core: &mut Core<I, O>, id: QueryId) -> bool {
-        let Some(query) = core.query(id).filter(|query| query.is_waiting()) else {
-            return false;
-        };
+        let Some(query) = core.query(id).filter(|query| query.is_waiting()) else { return false };
         let truth_may_come = !query.jobs.is_empty();
-        let Some(backed) = self.queries.get_mut(&id) else {
-            return false;
-        };
-        let Some(output) = backed.held.take() else {
-            return false;
-        };
+        let Some(backed) = self.queries.get_mut(&id) else { return false };
+        let Some(output) = backed.held.take() else { return false };
         if truth_may_come {
             backed.sent = Some(Arc::clone(&output));
         } else {
@@ -166,11 +155,8 @@ impl<O> ApproximateBackup<O> {
 impl<I, O: Send + Sync + std::fmt::Debug> Strategy<I, O> for ApproximateBackup<O> {
     fn on_accepted(&mut self, core: &mut Core<I, O>, id: QueryId) {
         self.allowance.earn();
-        let Some(query) = core.query(id).filter(|query| query.allow_approximate) else {
-            return;
-        };
-        let late_at = core.late_at(&self.delay, query.arrived);
-        let late_at = late_at.min(query.last_call());
+        let Some(query) = core.query(id).filter(|query| query.allow_approximate) else { return };
+        let late_at = core.late_at(&self.delay, query.arrived).min(query.last_call());
         self.queries.insert(
             id,
             Backed { late: false, asked: false, asked_again: false, held: None, sent: None },
@@ -186,12 +172,8 @@ impl<I, O: Send + Sync + std::fmt::Debug> Strategy<I, O> for ApproximateBackup<O
             self.delay.observe(core.now().since(arrived));
         }
         if let Some(reconstruction) = self.drop_query(core, id).and_then(|backed| backed.sent) {
-            let truth = Arc::clone(output);
-            core.push(Action::Compare(Comparison::LateTruth {
-                class: id.class(),
-                reconstruction,
-                truth,
-            }));
+            let (class, truth) = (id.class(), Arc::clone(output));
+            core.push(Action::Compare(Comparison::LateTruth { class, reconstruction, truth }));
         }
     }
 
@@ -203,8 +185,7 @@ impl<I, O: Send + Sync + std::fmt::Debug> Strategy<I, O> for ApproximateBackup<O
             return;
         }
         if self.queries.get(&id).is_some_and(|backed| !backed.asked) {
-            let at = core.now() + self.delay.delay().max(LEAST_DELAY);
-            core.set_late_timer(id, at);
+            core.set_late_timer(id, core.now() + self.delay.delay().max(LEAST_DELAY));
         }
     }
 

@@ -65,8 +65,7 @@ impl StrategyConfig {
     pub fn stand_ins(&self) -> Vec<PoolId> {
         match self {
             Self::Coded(config) | Self::CodedHedged(config) if !config.decoding.is_linear() => {
-                let rows = (config.first_parity.0..).take(config.r);
-                rows.map(PoolId).collect()
+                (config.first_parity.0..).take(config.r).map(PoolId).collect()
             }
             _ => Vec::new(),
         }

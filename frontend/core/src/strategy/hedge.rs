@@ -13,9 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::allowance::Allowance;
 use super::settings;
-use crate::{
-    BudgetView, Core, HoldBack, HoldBackOverride, HoldBackPolicy, QueryId, Strategy, Time,
-};
+use crate::{BudgetView, Core, HoldBack, HoldBackOverride, HoldBackPolicy, QueryId, Strategy};
 
 /// Settings of hedging.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -78,8 +76,7 @@ impl Hedge {
 
     /// After a look at a query, the time of the next one.
     fn look_again<I, O>(&self, core: &mut Core<I, O>, query: QueryId) {
-        let at = core.now() + self.delay.delay().max(LEAST_DELAY);
-        core.set_late_timer(query, at);
+        core.set_late_timer(query, core.now() + self.delay.delay().max(LEAST_DELAY));
     }
 }
 
@@ -90,8 +87,7 @@ impl<I, O> Strategy<I, O> for Hedge {
     fn on_accepted(&mut self, core: &mut Core<I, O>, query: QueryId) {
         self.allowance.earn();
         if self.max_copies > 0 {
-            let at: Time = self.delay.late_at(core.now());
-            core.set_late_timer(query, at);
+            core.set_late_timer(query, self.delay.late_at(core.now()));
         }
     }
 
@@ -109,8 +105,7 @@ impl<I, O> Strategy<I, O> for Hedge {
             self.look_again(core, query);
             return;
         }
-        let delay = self.delay.delay();
-        self.allowance.late_copy(core, query, delay);
+        self.allowance.late_copy(core, query, self.delay.delay());
         if core.query(query).is_some_and(|query| query.copies < self.max_copies) {
             self.look_again(core, query);
         }

@@ -71,8 +71,7 @@ impl StrategyConfig {
                             instances"
                     );
                     let fix = format!("give at most {}", count.saturating_sub(1));
-                    let has_room = (max_copies as usize) < count;
-                    ensure(has_room, "max_copies", problem, fix)?;
+                    ensure((max_copies as usize) < count, "max_copies", problem, fix)?;
                 }
                 share("share", config.share)?;
                 burst("burst", config.burst)?;
@@ -85,8 +84,7 @@ impl StrategyConfig {
             }
             Self::Coded(config) => {
                 let problem = "kind = \"coded\" does not hedge";
-                let fix = "use kind = \"coded_hedged\"";
-                ensure(config.hedge.is_none(), "hedge", problem, fix)?;
+                ensure(config.hedge.is_none(), "hedge", problem, "use kind = \"coded_hedged\"")?;
                 config.check()
             }
             Self::CodedHedged(config) => {
@@ -127,12 +125,9 @@ impl DeployedInstances {
     /// # Errors
     /// [`SettingError`] of `kind`.
     pub fn check_second(self) -> Result<(), SettingError> {
-        let Some(count) = self.count else {
-            return Ok(());
-        };
+        let Some(count) = self.count else { return Ok(()) };
         let problem = format!("a second copy needs a second instance, and the model has {count}");
-        let fix = "add an instance, or use kind = \"none\"";
-        ensure(count >= 2, "kind", problem, fix)
+        ensure(count >= 2, "kind", problem, "add an instance, or use kind = \"none\"")
     }
 }
 
@@ -142,8 +137,7 @@ fn check_late(field: &str, policy: &HoldBackPolicy) -> Result<(), SettingError> 
     };
     let part = |name: &str| format!("{field}.{name}");
     let fix = "give a quantile from 0.5 to below 1, as 0.97";
-    let is_quantile = (0.5..1.0).contains(percentile);
-    ensure(is_quantile, &part("percentile"), percentile, fix)?;
+    ensure((0.5..1.0).contains(percentile), &part("percentile"), percentile, fix)?;
     ensure(max >= min, &part("max_ms"), "less than min_ms", "raise it")?;
     let fix = "give how many medians are late at most, from 1, as 1.5; inf for no bound";
     let (holds, field) = (*max_over_median >= 1.0, part("max_over_median"));
@@ -151,13 +145,11 @@ fn check_late(field: &str, policy: &HoldBackPolicy) -> Result<(), SettingError> 
 }
 
 fn share(field: &str, value: f64) -> Result<(), SettingError> {
-    let fix = "give a share of the queries, 0 to 16";
-    ensure((0.0..=16.0).contains(&value), field, value, fix)
+    ensure((0.0..=16.0).contains(&value), field, value, "give a share of the queries, 0 to 16")
 }
 
 fn burst(field: &str, value: f64) -> Result<(), SettingError> {
-    let fix = "give a number from 0 to 1000000000";
-    ensure((0.0..=1e9).contains(&value), field, value, fix)
+    ensure((0.0..=1e9).contains(&value), field, value, "give a number from 0 to 1000000000")
 }
 
 fn ensure(
@@ -166,10 +158,7 @@ fn ensure(
     problem: impl ToString,
     fix: impl Into<String>,
 ) -> Result<(), SettingError> {
-    if good {
-        return Ok(());
-    }
-    Err(SettingError::new(field, problem, fix))
+    if good { Ok(()) } else { Err(SettingError::new(field, problem, fix)) }
 }
 
 /// Definition of late in a file: `fixed_ms`, or a percentile of recent latency within bounds.
@@ -260,6 +249,14 @@ pub mod millis {
 fn of_millis<E: serde::de::Error>(ms: f64) -> Result<Duration, E> {
     let wrong = |_| E::custom("expected milliseconds, a number of at least 0");
     Duration::try_from_secs_f64(ms / 1e3).map_err(wrong)
+}
+
+pub(super) const fn number<const N: usize>() -> usize {
+    N
+}
+
+pub(super) const fn ms<const N: u64>() -> Duration {
+    Duration::from_millis(N)
 }
 
 pub(super) const fn learned_97() -> HoldBackPolicy {

@@ -32,8 +32,7 @@ pub(super) fn resolve(
         return Err(at.field("kind", problem + " needs fixed axes", fix));
     }
     let fix = "set encoder = \"sum\", \"concat\", \"stack\" or \"learned\"";
-    let missing = || at.field("encoder", "missing", fix);
-    let encoder = models.encoder.ok_or_else(missing)?;
+    let encoder = models.encoder.ok_or_else(|| at.field("encoder", "missing", fix))?;
     let asked =
         CodeSpec { decoding: config.decoding, ..CodeSpec::new(encoder, config.k, config.r) };
     if !encoder.has_parity_models() {
@@ -42,15 +41,13 @@ pub(super) fn resolve(
         );
         let fix = "leave the [[models.strategy.parity]] tables out";
         at.check(models.parity.is_empty(), "parity", problem, fix)?;
-        let instances = deployed.pool.deployed().check_second();
-        instances.map_err(|mistake| at.setting(mistake))?;
+        deployed.pool.deployed().check_second().map_err(|mistake| at.setting(mistake))?;
     }
     let own_entry =
         models.model.is_some() || models.version.is_some() || models.max_coding_queue.is_some();
     let problem = "only a learned code has an entry of its own";
     let fix = "leave model, version and max_coding_queue out, or set encoder = \"learned\"";
-    let goes = encoder == EncoderKind::Learned || !own_entry;
-    at.check(goes, "model", problem, fix)?;
+    at.check(encoder == EncoderKind::Learned || !own_entry, "model", problem, fix)?;
     match encoder {
         EncoderKind::Sum | EncoderKind::Concat | EncoderKind::Stack => {
             let (trained, parity) = resolve_parities(at, deployed, &asked, &models.parity)?;
@@ -161,71 +158,53 @@ fn covered(
     let spec = code.spec.clone();
     let parsed = Code::try_from(&spec).map_err(|error| at.because("model", error))?;
     let toml = entry.toml_file();
-    let inputs = Covered {
-        field: "inputs",
-        names: &code.inputs,
-        own: &entry.inputs,
-        of: &deployed.inputs,
-        shape: &|shape| parsed.parity_input_shape(shape),
-    };
-    let outputs = Covered {
-        field: "outputs",
-        names: &code.outputs,
-        own: &entry.outputs,
-        of: &deployed.outputs,
-        shape: &|shape| parsed.parity_output_shape(shape),
-    };
+    let input_shape = |shape: &[usize]| parsed.parity_input_shape(shape);
+    let output_shape = |shape: &[usize]| parsed.parity_output_shape(shape);
+    let (inputs, outputs) =
+        ((&*entry.inputs, &*deployed.inputs), (&*entry.outputs, &*deployed.outputs));
     Ok(Trained {
-        inputs: inputs.positions(at, &toml)?,
-        outputs: outputs.positions(at, &toml)?,
+        inputs: positions(at, &toml, "inputs", &code.inputs, inputs, input_shape)?,
+        outputs: positions(at, &toml, "outputs", &code.outputs, outputs, output_shape)?,
         spec,
     })
 }
 
-/// Tensors of a parity model, and those of the deployed model that they stand for.
-struct Covered<'a> {
+/// Positions of the tensors `names` of the deployed model (all, if there are none) that `own`, a
+/// parity model's, stand for; `shape` is that of a parity model's sample for one of the deployed
+/// model's.
+fn positions(
+    at: &At<'_>,
+    toml: &Path,
     field: &'static str,
-    /// The deployed model's, as `[code]` names them; empty for all.
-    names: &'a [String],
-    own: &'a [TensorSpec],
-    of: &'a [TensorSpec],
-    /// Shape of the parity model's sample for one of the deployed model's.
-    shape: &'a dyn Fn(&[usize]) -> Vec<usize>,
-}
-
-impl Covered<'_> {
-    fn positions(&self, at: &At<'_>, toml: &Path) -> Result<Vec<usize>, ConfigError> {
-        let (toml, field) = (toml.display(), self.field);
-        let all: Vec<String> = self.of.iter().map(|spec| spec.name.clone()).collect();
-        let names = match self.names {
-            [] => &all,
-            names => names,
-        };
-        let (count, of_deployed) = (self.own.len(), self.of.len());
-        let problem = format!("{toml} has {count} {field}, the deployed model {of_deployed}");
-        let fix = format!("name in code.{field} those of the deployed model's that it is for");
-        at.check(names.len() == count, "model", problem, fix)?;
-        let position = |(name, own): (&String, &TensorSpec)| {
-            let mut specs = self.of.iter().enumerate();
-            let (position, spec) = specs.find(|(_, spec)| spec.name == *name).ok_or_else(|| {
-                let problem = format!("code.{field} of {toml} names {name:?}");
-                let fix = format!("name one of the deployed model's {field}");
-                at.field("model", problem, fix)
-            })?;
-            let is_coded = |spec: &TensorSpec| spec.datatype == Datatype::Fp32;
-            let shape = (self.shape)(&spec.shape.fixed().unwrap_or_default());
-            let replaces = own.shape.matches(&shape) && is_coded(own) && is_coded(spec);
-            let problem = format!(
-                "{:?} in {toml} is {}, not {shape:?} as the deployed model's {name:?} wants, or \
-                 one is not FP32",
-                own.name, own.shape
-            );
-            let fix = "name a parity model of this deployed model";
-            at.check(replaces, "model", problem, fix)?;
-            Ok(position)
-        };
-        names.iter().zip(self.own).map(position).collect()
-    }
+    names: &[String],
+    (own, deployed): (&[TensorSpec], &[TensorSpec]),
+    shape: impl Fn(&[usize]) -> Vec<usize>,
+) -> Result<Vec<usize>, ConfigError> {
+    let toml = toml.display();
+    let all: Vec<String> = deployed.iter().map(|spec| spec.name.clone()).collect();
+    let names = if names.is_empty() { &all } else { names };
+    let (count, of_deployed) = (own.len(), deployed.len());
+    let problem = format!("{toml} has {count} {field}, the deployed model {of_deployed}");
+    let fix = format!("name in code.{field} those of the deployed model's that it is for");
+    at.check(names.len() == count, "model", problem, fix)?;
+    let position = |(name, own): (&String, &TensorSpec)| {
+        let mut specs = deployed.iter().enumerate();
+        let (position, spec) = specs.find(|(_, spec)| spec.name == *name).ok_or_else(|| {
+            let problem = format!("code.{field} of {toml} names {name:?}");
+            at.field("model", problem, format!("name one of the deployed model's {field}"))
+        })?;
+        let is_coded = |spec: &TensorSpec| spec.datatype == Datatype::Fp32;
+        let shape = shape(&spec.shape.fixed().unwrap_or_default());
+        let replaces = own.shape.matches(&shape) && is_coded(own) && is_coded(spec);
+        let problem = format!(
+            "{:?} in {toml} is {}, not {shape:?} as the deployed model's {name:?} wants, or one is \
+             not FP32",
+            own.name, own.shape
+        );
+        at.check(replaces, "model", problem, "name a parity model of this deployed model")?;
+        Ok(position)
+    };
+    names.iter().zip(own).map(position).collect()
 }
 
 fn build(
@@ -236,9 +215,7 @@ fn build(
     let spec = trained.spec;
     let mut inputs = Vec::new();
     for (index, position) in trained.inputs.into_iter().enumerate() {
-        let Some(input) = deployed.inputs.get(position) else {
-            continue;
-        };
+        let Some(input) = deployed.inputs.get(position) else { continue };
         let names = parity.iter().filter_map(|pool| pool.entry.inputs.get(index));
         let parity_names = names.map(|input| input.name.clone()).collect();
         let encoder = build_encoder(&spec, &input.shape.fixed().unwrap_or_default())?;
@@ -246,18 +223,14 @@ fn build(
     }
     let mut outputs = Vec::new();
     for position in trained.outputs {
-        let Some(output) = deployed.outputs.get(position) else {
-            continue;
-        };
+        let Some(output) = deployed.outputs.get(position) else { continue };
         let decoder = build_decoder(&spec, output.sample_len().unwrap_or_default())?;
-        let spec = output.clone();
-        outputs.push(CodedOutput { position, spec, decoder });
+        outputs.push(CodedOutput { position, spec: output.clone(), decoder });
     }
     let codes = || parity.iter().map(|pool| pool.entry.code.as_ref());
     let calibrations: Option<Vec<_>> = codes().map(|code| code?.calibration.clone()).collect();
     let is_isolated = codes().flatten().all(|code| code.isolated);
-    let label = Code::try_from(&spec)?.label();
-    let mut coder = Coder::new(label, inputs, outputs, deployed);
+    let mut coder = Coder::new(Code::try_from(&spec)?.label(), inputs, outputs, deployed);
     coder.is_isolated = is_isolated && spec.decoding == Decoding::Slots;
     coder.spec = Some(spec);
     coder.calibrations = calibrations.unwrap_or_default();
@@ -274,8 +247,7 @@ fn resolve_learned(
     at.at_least_one("max_coding_queue", max_queue)?;
     let fix =
         "name the learned code's entry, as `parity-trainer train --encoder learned` writes one";
-    let missing = || at.field("model", "missing", fix);
-    let name = models.model.as_ref().ok_or_else(missing)?;
+    let name = models.model.as_ref().ok_or_else(|| at.field("model", "missing", fix))?;
     let (entry, version) = deployed.load(at, name, models.version)?;
     let toml = entry.toml_file();
     let (Platform::LearnedCode, Some(code)) = (&entry.platform, &entry.code) else {
@@ -291,8 +263,7 @@ fn resolve_learned(
         return Err(at.field("model", problem, fix));
     };
     let runtime = OnnxRuntime::load(None).map_err(|error| {
-        let problem = format!("\"learned\" needs ONNX Runtime: {error}");
-        at.because("encoder", problem)
+        at.because("encoder", format!("\"learned\" needs ONNX Runtime: {error}"))
     })?;
     let networks =
         LearnedCode::load(&runtime, &entry, version).map_err(|error| at.because("model", error))?;
@@ -303,8 +274,7 @@ fn resolve_learned(
     let spec = deployed.entry.outputs.get(*output).cloned();
     let outputs = spec.map(|spec| CodedOutput { position: *output, spec, decoder });
     let inputs = vec![CodedInput { position: *input, encoder, parity_names: Vec::new() }];
-    let outputs = outputs.into_iter().collect();
-    let mut coder = Coder::new(label, inputs, outputs, deployed.entry);
+    let mut coder = Coder::new(label, inputs, outputs.into_iter().collect(), deployed.entry);
     coder.calibrations = calibrations;
     coder.queue = Some(CodingQueue::new(max_queue));
     Ok(coder)

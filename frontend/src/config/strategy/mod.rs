@@ -140,10 +140,7 @@ fn resolve_strategy(
         }
         StrategyConfig::Coded(config) | StrategyConfig::CodedHedged(config) => {
             let (built, parity) = coded::resolve(at, deployed, config, models)?;
-            config.first_parity = match parity.is_empty() {
-                true => PoolId::DEPLOYED,
-                false => next,
-            };
+            config.first_parity = if parity.is_empty() { PoolId::DEPLOYED } else { next };
             code = Some(Arc::new(built));
             pools.extend(parity);
         }
@@ -166,29 +163,22 @@ fn resolve_backup(
             (entry, Some(version))
         }
         // Health checks compare its instances with the deployed model.
-        None => {
-            let unknown = ModelEntry::unknown(model, models.version);
-            (unknown.alike(deployed.entry), models.version)
-        }
+        None => (ModelEntry::unknown(model, models.version).alike(deployed.entry), models.version),
     };
     let problem = format!("{model:?} is a parity model");
-    let fix = "name a model for queries";
-    at.check(entry.code.is_none(), "model", problem, fix)?;
+    at.check(entry.code.is_none(), "model", problem, "name a model for queries")?;
     let is_other = entry.name != deployed.entry.name || version != deployed.version;
     let problem = format!("{model:?} is the deployed model itself");
-    let fix = "name a cheaper model, or use kind = \"hedge\"";
-    at.check(is_other, "model", problem, fix)?;
+    at.check(is_other, "model", problem, "name a cheaper model, or use kind = \"hedge\"")?;
     let alike = entry.inputs == deployed.entry.inputs && entry.outputs == deployed.entry.outputs;
     let toml = entry.toml_file();
     let toml = toml.display();
     let problem =
         format!("inputs or outputs of {toml} have other names or shapes than the deployed model's");
-    let fix = "name a model that takes and gives the same tensors";
-    at.check(alike, "model", problem, fix)?;
+    at.check(alike, "model", problem, "name a model that takes and gives the same tensors")?;
     let size = (models.slots_per_instance, models.max_queue);
     let pool = resolve_pool(at, instances, size, models.tls.as_ref())?;
-    let label = "backup".to_owned();
-    Ok(RedundantPool { label, entry, version, pool })
+    Ok(RedundantPool { label: "backup".to_owned(), entry, version, pool })
 }
 
 fn resolve_pool(

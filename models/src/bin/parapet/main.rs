@@ -97,8 +97,7 @@ fn run(command: Action) -> anyhow::Result<()> {
         Action::Load(rest) => ("parapet-loadgen", Some("run"), rest),
         Action::Simulate(rest) => ("parapet-loadgen", Some("simulate"), rest),
     };
-    let mut other = Command::new(process::find(program)?);
-    let error = other.args(subcommand).args(rest.flags).exec();
+    let error = Command::new(process::find(program)?).args(subcommand).args(rest.flags).exec();
     Err(error).with_context(|| format!("cannot start {program}"))
 }
 

@@ -19,8 +19,7 @@ const END_LIMIT: Duration = Duration::from_secs(15);
 
 /// Path of one of Parapet's programs: beside this one, else on PATH.
 pub(crate) fn find(program: &str) -> anyhow::Result<PathBuf> {
-    let own = std::env::current_exe().ok();
-    let beside = own.as_deref().and_then(Path::parent).map(Path::to_owned);
+    let beside = std::env::current_exe().ok().as_deref().and_then(Path::parent).map(Path::to_owned);
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders = beside.into_iter().chain(std::env::split_paths(&path));
     let found = folders.find_map(|folder| Some(folder.join(program)).filter(|file| file.is_file()));

@@ -66,8 +66,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const RESTART_PAUSE: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut up = Up::prepare(args)?;
@@ -280,8 +279,7 @@ impl<'a> Up<'a> {
         }
         let write = |name: &str, text: String| {
             let path = self.args.dir.join(name);
-            let written = std::fs::write(&path, text);
-            written.with_context(|| format!("cannot write {}", path.display()))
+            std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
         };
         write("parapet.toml", toml::to_string(&config)?)?;
         write("query.json", self.query().to_string())

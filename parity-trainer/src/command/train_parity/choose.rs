@@ -137,8 +137,7 @@ fn candidates(inputs: &Inputs, sets: &Sets) -> Result<Vec<Candidate>, TrainError
         true if settings.loss.is_none() => LOSSES.to_vec(),
         _ => vec![inputs.run.loss],
     };
-    let has_scaled = transforms.iter().any(|transform| !transform.is_raw());
-    if settings.is_learned() && has_scaled {
+    if settings.is_learned() && transforms.iter().any(|transform| !transform.is_raw()) {
         transforms.retain(|transform| !transform.is_raw());
     }
     let mut all = Vec::new();

@@ -231,7 +231,6 @@ fn finish(
     let places: Vec<String> = (places.iter()).map(|place| place.display().to_string()).collect();
     let transform = transform_name(&run.code.transform);
     if let Some(path) = &settings.common.json {
-        let one_missing = evaluation.by_losses.first();
         let mut report = json!({
             "model": name,
             "deployed": deployed.name,
@@ -243,7 +242,7 @@ fn finish(
             "loss": run.loss,
             "cost": cost,
             "samples": evaluation.samples,
-            "reconstructions": one_missing.map(|losses| losses.reconstructions),
+            "reconstructions": evaluation.by_losses.first().map(|losses| losses.reconstructions),
             "by_losses": evaluation.by_losses,
         });
         for (key, figure) in figures(evaluation) {

@@ -65,13 +65,12 @@ pub(super) fn trainer(
     let Some(cluster) = connect(settings)? else {
         return Trainer::parity(run, train, validation, Place::InProcess);
     };
-    let task = SharedTask {
+    let task = toml::to_string(&SharedTask {
         digest: inputs.digest.clone(),
         row: run.row,
         chosen: Candidate::of(&run),
         settings: settings.absolute(),
-    };
-    let task = toml::to_string(&task);
+    });
     let task = task.map_err(|error| TrainError::settings(None, &error.to_string()))?;
     let plan = RemotePlan {
         rule: run.rule,

@@ -28,7 +28,7 @@ pub struct CodedConfig {
     /// Queries in a group.
     pub k: usize,
     /// Parity rows, each with its own pool.
-    #[serde(default = "one")]
+    #[serde(default = "settings::number::<1>")]
     pub r: usize,
     /// Says which predictions parity outputs are enough for.
     #[serde(default)]
@@ -44,7 +44,7 @@ pub struct CodedConfig {
     #[serde(default)]
     pub send_parity: SendParity,
     /// Time that a group may stay open while a query in it waits.
-    #[serde(rename = "flush_after_ms", default = "ten_ms", with = "settings::millis")]
+    #[serde(rename = "flush_after_ms", default = "settings::ms::<10>", with = "settings::millis")]
     pub flush_after: Duration,
     /// Time that the own prediction of a reconstructed query is awaited, to compare.
     #[serde(
@@ -54,7 +54,11 @@ pub struct CodedConfig {
     )]
     pub late_truth_wait: Duration,
     /// Time that a parity query may take.
-    #[serde(rename = "parity_timeout_ms", default = "one_second", with = "settings::millis")]
+    #[serde(
+        rename = "parity_timeout_ms",
+        default = "settings::ms::<1000>",
+        with = "settings::millis"
+    )]
     pub parity_timeout: Duration,
     /// Parity queries allowed for each accepted query over time. A full group costs r / k; a
     /// flushed one more.
@@ -70,7 +74,7 @@ pub struct CodedConfig {
     #[serde(default = "audit_every")]
     pub audit_every: u64,
     /// Kinds of query with a group or fillers of their own. Domains share them.
-    #[serde(default = "max_keys")]
+    #[serde(default = "settings::number::<64>")]
     pub max_keys: usize,
     /// Memory of the inputs of answered queries that are kept, as fillers and in groups that are
     /// not yet full. Domains share it.
@@ -90,17 +94,8 @@ impl CodedConfig {
     }
 }
 
-const fn one() -> usize {
-    1
-}
 const fn first_redundant() -> PoolId {
     PoolId::FIRST_REDUNDANT
-}
-const fn ten_ms() -> Duration {
-    Duration::from_millis(10)
-}
-const fn one_second() -> Duration {
-    Duration::from_secs(1)
 }
 const fn redundant_share() -> f64 {
     1.0
@@ -110,9 +105,6 @@ const fn redundant_burst() -> f64 {
 }
 const fn audit_every() -> u64 {
     50
-}
-const fn max_keys() -> usize {
-    64
 }
 const fn max_kept_bytes() -> usize {
     64 * 1024 * 1024

@@ -45,19 +45,8 @@ pub(super) struct Member<I, O> {
 
 impl<I, O> Member<I, O> {
     pub(super) fn waiting(query: QueryId, input: Arc<I>, late_at: Option<Time>) -> Self {
-        Self {
-            query: Some(query),
-            input,
-            prediction: None,
-            reconstruction: None,
-            status: Status::Waiting,
-            late_at,
-            late: false,
-            lost: false,
-            reconstructing: false,
-            refused: false,
-            reconstructed: false,
-        }
+        let status = Status::Waiting;
+        Self { query: Some(query), status, late_at, ..Self::filler(input, None) }
     }
 
     pub(super) fn filler(input: Arc<I>, prediction: Option<Arc<O>>) -> Self {
@@ -204,13 +193,10 @@ impl<I, O> Group<I, O> {
     /// Returns true if lost members can still be had back: enough parity rows may answer for the
     /// predictions that will never come.
     pub(super) fn may_become_recoverable(&self) -> bool {
-        let gone = self
-            .members
-            .iter()
-            .filter(|member| {
-                member.prediction.is_none() && (member.lost || member.status == Status::Done)
-            })
-            .count();
+        let is_gone = |member: &&Member<I, O>| {
+            member.prediction.is_none() && (member.lost || member.status == Status::Done)
+        };
+        let gone = self.members.iter().filter(is_gone).count();
         self.decoding.can_recover(gone, self.alive())
     }
 

@@ -6,7 +6,6 @@
 //! Not in ParM; the hedge is that of *The Tail at Scale* (CACM 2013).
 
 use super::Coded;
-use crate::query::Query;
 use crate::strategy::hedge::LEAST_DELAY;
 use crate::{Core, QueryId};
 
@@ -25,23 +24,19 @@ impl<I, O> Coded<I, O> {
         let has_requests = core.query(id).is_some_and(|query| !query.jobs.is_empty());
         let of_use = has_requests && !core.is_own_queued(id) && !self.is_reconstructing(id);
         let delay = self.hold_back.delay().max(LEAST_DELAY);
-        let Some(allowance) = self.hedges.as_mut() else {
-            return;
-        };
+        let Some(allowance) = self.hedges.as_mut() else { return };
         if of_use {
             allowance.late_copy(core, id, delay);
         }
-        let has_copy = |query: &Query<I>| query.copies > 0;
-        if has_requests && !core.query(id).is_some_and(has_copy) {
+        if has_requests && core.query(id).is_none_or(|query| query.copies == 0) {
             core.set_late_timer(id, core.now() + delay);
         }
     }
 
     fn is_reconstructing(&self, query: QueryId) -> bool {
-        let member = self
-            .membership
+        self.membership
             .get(&query)
-            .and_then(|(id, slot)| self.groups.get(id)?.members.get(*slot));
-        member.is_some_and(|member| member.reconstructing)
+            .and_then(|(id, slot)| self.groups.get(id)?.members.get(*slot))
+            .is_some_and(|member| member.reconstructing)
     }
 }

@@ -179,14 +179,13 @@ impl<I, O> Keys<I, O> {
         abandoned: impl Fn(GroupId) -> bool,
     ) -> Option<GroupKey> {
         let own = self.held_by(domain).kinds + 1;
-        let candidates = self.table.iter().filter_map(|(key, state)| {
+        greatest(self.table.iter().filter_map(|(key, state)| {
             let idle = state.open.is_none_or(&abandoned);
             let is_own = key.domain == domain;
             let share = if is_own { own } else { self.held_by(key.domain).kinds };
             let may_go = idle && (share >= own || state.is_unused(now)) || !is_own && share > own;
             may_go.then_some((share, idle, Reverse(state.last_used), *key))
-        });
-        greatest(candidates)
+        }))
     }
 
     /// The kind that makes room for so much memory of `domain`.

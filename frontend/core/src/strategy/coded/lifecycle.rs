@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::group::{Group, Member, Status};
+use super::key::Answered;
 use super::{Coded, CodedConfig};
 use crate::stats::Fate;
 use crate::strategy::parity::Parity;
@@ -56,12 +57,8 @@ impl<I, O> Coded<I, O> {
     /// without a group.
     pub(super) fn drop_open_groups(&mut self, core: &mut Core<I, O>, gone: Vec<GroupId>) {
         for id in gone {
-            let Some(group) = self.groups.remove(&id) else {
-                continue;
-            };
-            if let Some(at) = group.timer {
-                core.timers.cancel(at, Timer::Flush(id));
-            }
+            let Some(group) = self.groups.remove(&id) else { continue };
+            core.timers.cancel(group.timer, Timer::Flush(id));
             for query in group.members.iter().filter_map(|member| member.query) {
                 self.membership.remove(&query);
             }
@@ -84,19 +81,13 @@ impl<I, O> Coded<I, O> {
             self.seal(core, id);
             return true;
         }
-        let Some(state) = self.keys.get(group.key) else {
-            return false;
-        };
+        let Some(state) = self.keys.get(group.key) else { return false };
         let is_member = |query| group.members.iter().any(|member| member.query == Some(query));
-        let fillers: Vec<Member<I, O>> = state
-            .recent
-            .iter()
-            .filter(|answered| !is_member(answered.query))
-            .take(wanted)
-            .map(|answered| {
-                Member::filler(Arc::clone(&answered.input), Some(Arc::clone(&answered.prediction)))
-            })
-            .collect();
+        let filler = |answered: &Answered<I, O>| {
+            Member::filler(Arc::clone(&answered.input), Some(Arc::clone(&answered.prediction)))
+        };
+        let others = state.recent.iter().filter(|answered| !is_member(answered.query));
+        let fillers: Vec<Member<I, O>> = others.take(wanted).map(filler).collect();
         if fillers.len() < wanted {
             return false;
         }
@@ -107,16 +98,12 @@ impl<I, O> Coded<I, O> {
 
     /// The group has k members: encode it, now or when that is due.
     pub(super) fn seal(&mut self, core: &mut Core<I, O>, id: GroupId) {
-        let Some(group) = self.groups.get_mut(&id) else {
-            return;
-        };
+        let Some(group) = self.groups.get_mut(&id) else { return };
         group.sealed = true;
         self.sealed += 1;
         group.audit =
             self.config.audit_every > 0 && self.sealed.is_multiple_of(self.config.audit_every);
-        if let Some(at) = group.timer.take() {
-            core.timers.cancel(at, Timer::Flush(id));
-        }
+        core.timers.cancel(group.timer.take(), Timer::Flush(id));
         if let Some(state) = self.keys.get_mut(group.key) {
             state.open = None;
         }
@@ -136,9 +123,7 @@ impl<I, O> Coded<I, O> {
         let Some(group) = self.groups.get_mut(&id).filter(|group| group.is_deferred()) else {
             return;
         };
-        if let Some(at) = group.timer.take() {
-            core.timers.cancel(at, Timer::Flush(id));
-        }
+        core.timers.cancel(group.timer.take(), Timer::Flush(id));
         let congested = core.is_congested(self.config.shed_above);
         let mut encoded = false;
         let CodedConfig { k, r, decoding, .. } = self.config;
@@ -146,10 +131,7 @@ impl<I, O> Coded<I, O> {
         let own = group.members.iter().filter(is_own).count();
         // Each parity output of a slot code answers all: a group with fillers has its share, of
         // rows in turn.
-        let wanted = match decoding.needs_siblings() {
-            true => r,
-            false => (own * r).div_ceil(k),
-        };
+        let wanted = if decoding.needs_siblings() { r } else { (own * r).div_ceil(k) };
         for (row_state, row) in group.rows.iter_mut().zip((0u8..).map(Row)) {
             if (self.sealed + u64::from(row.0)) % r as u64 >= wanted as u64 {
                 *row_state = Parity::Dead;
@@ -176,9 +158,7 @@ impl<I, O> Coded<I, O> {
     /// takes no slot.
     pub(super) fn leave_open_group(&mut self, query: QueryId, id: GroupId, slot: usize) {
         self.membership.remove(&query);
-        let Some(group) = self.groups.get_mut(&id) else {
-            return;
-        };
+        let Some(group) = self.groups.get_mut(&id) else { return };
         group.members.remove(slot);
         for (slot, member) in group.members.iter().enumerate().skip(slot) {
             if let Some(query) = member.query {
@@ -214,9 +194,7 @@ impl<I, O> Coded<I, O> {
     /// After any change to a group: reconstruct who may be, fail who cannot, and drop the group
     /// when it is done.
     pub(super) fn advance(&mut self, core: &mut Core<I, O>, id: GroupId) {
-        let Some(group) = self.groups.get_mut(&id).filter(|group| group.sealed) else {
-            return;
-        };
+        let Some(group) = self.groups.get_mut(&id).filter(|group| group.sealed) else { return };
         if group.is_recoverable() {
             for slot in 0..group.members.len() {
                 Self::try_reconstruct(core, group, slot);
@@ -250,23 +228,15 @@ impl<I, O> Coded<I, O> {
             Sent::InPlaceOfOverdue => (true, None),
             Sent::After(failure) => (true, Some(failure)),
         };
-        let job = core.dispatch_parity(
-            (id, row),
-            pool,
-            Arc::clone(&input),
-            expires,
-            group.anti_affinity(),
-            after,
-        )?;
+        let (own, apart_from) = (Arc::clone(&input), group.anti_affinity());
+        let job = core.dispatch_parity((id, row), pool, own, expires, apart_from, after)?;
         Some(Parity::InFlight { job, input, retried })
     }
 
     /// Retries the group's parity queries once they are overdue and a query is late.
     pub(super) fn watch_parity(&mut self, core: &mut Core<I, O>, id: GroupId) {
-        let (Some(after), Some(group)) = (self.timing.overdue_after(), self.groups.get_mut(&id))
-        else {
-            return;
-        };
+        let Some(after) = self.timing.overdue_after() else { return };
+        let Some(group) = self.groups.get_mut(&id) else { return };
         let may_be_resent =
             group.rows.iter().any(|row| matches!(row, Parity::InFlight { retried: false, .. }));
         if let (true, None, Some(late_at)) = (may_be_resent, group.timer, group.first_late_at()) {
@@ -278,10 +248,8 @@ impl<I, O> Coded<I, O> {
 
     /// Sends those parity queries once more, elsewhere, that are stragglers themselves.
     pub(super) fn resend_overdue(&mut self, core: &mut Core<I, O>, id: GroupId) {
-        let (Some(after), Some(group)) = (self.timing.overdue_after(), self.groups.get_mut(&id))
-        else {
-            return;
-        };
+        let Some(after) = self.timing.overdue_after() else { return };
+        let Some(group) = self.groups.get_mut(&id) else { return };
         if !group.is_any_waiting() {
             return;
         }
@@ -290,10 +258,8 @@ impl<I, O> Coded<I, O> {
             if group.is_recoverable() {
                 return;
             }
-            let Some(Parity::InFlight { job, input, retried: false }) = group.rows.get(place)
-            else {
-                continue;
-            };
+            let row = group.rows.get(place);
+            let Some(Parity::InFlight { job, input, retried: false }) = row else { continue };
             let (job, input) = (*job, Arc::clone(input));
             if core.in_flight_for(job).is_none_or(|age| age < after) {
                 is_early = true;
@@ -304,15 +270,8 @@ impl<I, O> Coded<I, O> {
             }
             core.withdraw_job(job, true);
             core.count(id.class(), Fate::Wasted);
-            let row = Row(u8::try_from(place).unwrap_or(u8::MAX));
-            let sent = Self::send_parity(
-                core,
-                &self.config,
-                group,
-                (id, row),
-                input,
-                Sent::InPlaceOfOverdue,
-            );
+            let (row, sent) = (Row(u8::try_from(place).unwrap_or(u8::MAX)), Sent::InPlaceOfOverdue);
+            let sent = Self::send_parity(core, &self.config, group, (id, row), input, sent);
             group.rows[place] = sent.unwrap_or(Parity::Dead);
         }
         if is_early {
@@ -325,14 +284,9 @@ impl<I, O> Coded<I, O> {
             return;
         }
         let (predictions, parity) = (group.predictions(), group.parity_outputs());
-        let Some(member) =
-            group.members.get_mut(slot).filter(|member| member.may_be_reconstructed())
-        else {
-            return;
-        };
-        let (Some(query), Ok(slot)) = (member.query, u8::try_from(slot)) else {
-            return;
-        };
+        let member = group.members.get_mut(slot).filter(|member| member.may_be_reconstructed());
+        let Some(member) = member else { return };
+        let (Some(query), Ok(slot)) = (member.query, u8::try_from(slot)) else { return };
         member.reconstructing = true;
         core.push(Action::Reconstruct { query, slot: Slot(slot), predictions, parity });
     }
@@ -340,9 +294,7 @@ impl<I, O> Coded<I, O> {
     /// Frees the unneeded state of a sealed group in which no query waits, and the group itself
     /// once nothing is pending.
     fn finish_if_done(&mut self, core: &mut Core<I, O>, id: GroupId) {
-        let Some(group) = self.groups.get_mut(&id) else {
-            return;
-        };
+        let Some(group) = self.groups.get_mut(&id) else { return };
         if group.is_any_waiting() {
             return;
         }
@@ -364,9 +316,7 @@ impl<I, O> Coded<I, O> {
             return;
         }
         if let Some(group) = self.groups.remove(&id) {
-            if let Some(at) = group.timer {
-                core.timers.cancel(at, Timer::Flush(id));
-            }
+            core.timers.cancel(group.timer, Timer::Flush(id));
             if group.won > 0 {
                 let closed = Some(core.now());
                 core.remember_decoded(GroupView { closed, ..group.view(id, self.config.k) });

@@ -4,10 +4,9 @@
 //! A query joins its key's open group after its own dispatch (CG-3). With its k-th member, or on
 //! the flush timer with recently answered queries as fillers (CG-5), the group is sealed: its r
 //! parity queries are encoded and sent, at once or just in time ([`timing`]), within the budget
-//! (CG-7). A member that is late, or lost, is reconstructed as soon as the parity outputs
-//! that are there are enough for its code (CG-4): with a linear one as many as predictions are
-//! missing, with slots one. What the deployed model says afterwards is
-//! compared with what was sent.
+//! (CG-7). A member that is late, or lost, is reconstructed as soon as the parity outputs that are
+//! there are enough for its code (CG-4): with a linear one as many as predictions are missing, with
+//! slots one. What the deployed model says afterwards is compared with what was sent.
 
 mod config;
 mod group;
@@ -82,8 +81,7 @@ impl<I, O> Coded<I, O> {
     fn join(&mut self, core: &mut Core<I, O>, id: QueryId) {
         let Some(query) = core.query(id) else { return };
         let (key, allow_approximate) = (query.key, query.allow_approximate);
-        let late_at = core.late_at(&self.hold_back, query.arrived);
-        let late_at = late_at.min(query.last_call());
+        let late_at = core.late_at(&self.hold_back, query.arrived).min(query.last_call());
         let member =
             Member::waiting(id, Arc::clone(&query.input), allow_approximate.then_some(late_at));
         let group = query.may_join.then(|| self.open_group(core, id.class(), key));
@@ -94,9 +92,7 @@ impl<I, O> Coded<I, O> {
         if allow_approximate {
             core.set_late_timer(id, late_at);
         }
-        let Some(group) = self.groups.get_mut(&group_id) else {
-            return;
-        };
+        let Some(group) = self.groups.get_mut(&group_id) else { return };
         self.membership.insert(id, (group_id, group.members.len()));
         group.members.push(member);
         if group.members.len() == self.config.k {
@@ -127,18 +123,14 @@ impl<I, O> Coded<I, O> {
         // fills as ever.
         let is_straggler = !self.hold_back.delay().is_zero();
         self.join_late(core, query);
-        let Some((id, slot, group)) = self.group_of(query) else {
-            return;
-        };
+        let Some((id, slot, group)) = self.group_of(query) else { return };
         let member = group.members.get_mut(slot);
         let was_late = member.is_none_or(|member| std::mem::replace(&mut member.late, true));
         if is_straggler && !self.groups_late_queries() {
             self.complete_with_fillers(core, id);
         }
         self.encode(core, id);
-        let Some(group) = self.groups.get_mut(&id) else {
-            return;
-        };
+        let Some(group) = self.groups.get_mut(&id) else { return };
         let is_unrecoverable = is_straggler && !was_late && group.lacks_parity();
         core.stats.late_unrecoverable += u64::from(is_unrecoverable);
         Self::try_reconstruct(core, group, slot);
@@ -152,11 +144,8 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         let open =
             self.keys.get(key).and_then(|state| state.open).and_then(|id| self.groups.get(&id));
         let members = open.map(|group| group.members.as_slice()).unwrap_or_default();
-        members
-            .iter()
-            .filter_map(|member| member.query)
-            .flat_map(|query| core.instances_of(query))
-            .collect()
+        let queries = members.iter().filter_map(|member| member.query);
+        queries.flat_map(|query| core.instances_of(query)).collect()
     }
 
     fn on_accepted(&mut self, core: &mut Core<I, O>, query: QueryId) {
@@ -174,28 +163,18 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
     }
 
     fn on_exact(&mut self, core: &mut Core<I, O>, query: QueryId, output: &Arc<O>) {
-        let Some(&Query { arrived, bytes, .. }) = core.query(query) else {
-            return;
-        };
+        let Some(&Query { arrived, bytes, .. }) = core.query(query) else { return };
         self.hold_back.observe(core.now().since(arrived));
-        let Some((id, slot, group)) = self.group_of(query) else {
-            return;
-        };
+        let Some((id, slot, group)) = self.group_of(query) else { return };
         let key = group.key;
-        let Some(member) = group.members.get_mut(slot) else {
-            return;
-        };
+        let Some(member) = group.members.get_mut(slot) else { return };
         member.prediction = Some(Arc::clone(output));
         member.status = Status::Done;
         let input = Arc::clone(&member.input);
         let answered = Answered { query, input, prediction: Arc::clone(output), bytes };
         if let Some(reconstruction) = member.reconstruction.take() {
-            let truth = Arc::clone(output);
-            core.push(Action::Compare(Comparison::LateTruth {
-                class: query.class(),
-                reconstruction,
-                truth,
-            }));
+            let (class, truth) = (query.class(), Arc::clone(output));
+            core.push(Action::Compare(Comparison::LateTruth { class, reconstruction, truth }));
         }
         if !self.groups_late_queries() {
             let mut gone = Gone::default();
@@ -214,12 +193,8 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         if core.query(query).is_some_and(may_join) {
             self.join_late(core, query);
         }
-        let Some((id, slot, group)) = self.group_of(query) else {
-            return Verdict::Fail;
-        };
-        let Some(member) = group.members.get_mut(slot) else {
-            return Verdict::Fail;
-        };
+        let Some((id, slot, group)) = self.group_of(query) else { return Verdict::Fail };
+        let Some(member) = group.members.get_mut(slot) else { return Verdict::Fail };
         member.lost = true;
         // A sum with an input at fault is at fault, too.
         if !member.allow_approximate() || member.refused || core.is_input_at_fault(query) {
@@ -227,9 +202,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         }
         self.complete_with_fillers(core, id);
         self.encode(core, id);
-        let Some(group) = self.groups.get_mut(&id) else {
-            return Verdict::Fail;
-        };
+        let Some(group) = self.groups.get_mut(&id) else { return Verdict::Fail };
         if !group.may_become_recoverable() {
             return Verdict::Fail;
         }
@@ -238,9 +211,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
     }
 
     fn on_closed(&mut self, core: &mut Core<I, O>, query: QueryId) {
-        let Some((id, slot, group)) = self.group_of(query) else {
-            return;
-        };
+        let Some((id, slot, group)) = self.group_of(query) else { return };
         if !group.sealed {
             self.leave_open_group(query, id, slot);
             return;
@@ -271,9 +242,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
     }
 
     fn on_flush(&mut self, core: &mut Core<I, O>, id: GroupId) {
-        let Some(group) = self.groups.get_mut(&id) else {
-            return;
-        };
+        let Some(group) = self.groups.get_mut(&id) else { return };
         group.timer = None;
         if group.sealed {
             // Only one of the two has anything to do.
@@ -283,18 +252,16 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         }
         // With no query waiting there is nothing to protect; the group stays open and is decodable
         // at once when it fills.
-        if group.is_any_waiting() && !self.complete_with_fillers(core, id) {
-            let after = self.config.flush_after;
-            if let Some(group) = self.groups.get_mut(&id) {
-                Self::arm_flush(core, id, group, after);
-            }
+        if group.is_any_waiting()
+            && !self.complete_with_fillers(core, id)
+            && let Some(group) = self.groups.get_mut(&id)
+        {
+            Self::arm_flush(core, id, group, self.config.flush_after);
         }
     }
 
     fn on_encoded(&mut self, core: &mut Core<I, O>, id: GroupId, row: Row, parity: Option<Arc<I>>) {
-        let Some(group) = self.groups.get_mut(&id) else {
-            return;
-        };
+        let Some(group) = self.groups.get_mut(&id) else { return };
         let place = usize::from(row.0);
         if !matches!(group.rows.get(place), Some(Parity::Encoding)) {
             return;
@@ -331,23 +298,15 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         };
         let needed = group.is_any_waiting();
         let place = usize::from(row.0);
-        let Some((input, retried)) = group.rows.get(place).and_then(|state| state.sent_as(job))
-        else {
-            return;
-        };
+        let sent = group.rows.get(place).and_then(|state| state.sent_as(job));
+        let Some((input, retried)) = sent else { return };
         group.rows[place] = match outcome {
             Ok(output) => Parity::Output(output),
             Err(failure)
                 if needed && !retried && failure.kind.is_retryable() && self.budget.spend() =>
             {
-                let sent = Self::send_parity(
-                    core,
-                    &self.config,
-                    group,
-                    (id, row),
-                    input,
-                    Sent::After(&failure),
-                );
+                let sent = Sent::After(&failure);
+                let sent = Self::send_parity(core, &self.config, group, (id, row), input, sent);
                 sent.unwrap_or(Parity::Dead)
             }
             Err(_) => Parity::Dead,
@@ -357,12 +316,8 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
 
     fn on_reconstructed(&mut self, core: &mut Core<I, O>, query: QueryId, output: Option<Arc<O>>) {
         let has_jobs = core.query(query).is_some_and(|query| !query.jobs.is_empty());
-        let Some((id, slot, group)) = self.group_of(query) else {
-            return;
-        };
-        let Some(member) = group.members.get_mut(slot) else {
-            return;
-        };
+        let Some((id, slot, group)) = self.group_of(query) else { return };
+        let Some(member) = group.members.get_mut(slot) else { return };
         member.reconstructing = false;
         match output {
             Some(output) => {
@@ -392,9 +347,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
 
     fn view_budget(&self) -> Option<BudgetView> {
         let parity = self.budget.view();
-        let Some(hedges) = self.hedges.as_ref().map(Allowance::view) else {
-            return Some(parity);
-        };
+        let Some(hedges) = self.hedges.as_ref().map(Allowance::view) else { return Some(parity) };
         Some(BudgetView {
             share: parity.share + hedges.share,
             burst: parity.burst + hedges.burst,
