@@ -172,6 +172,7 @@ struct LeadingArgs {
     /// Seconds between moves of ranges away from slow servers, at least; 0 to leave them where
     /// hashing puts them
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=86_400))]
     rebalance: u64,
     /// Milliseconds between signs of life; the same on all nodes
     #[arg(long, value_name = "MS", default_value_t = 100)]
