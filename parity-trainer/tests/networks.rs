@@ -78,16 +78,19 @@ fn network_starts_with_what_it_has_in_common_with_a_wider_one() {
             false => network(&format!("{name}:{width}"), seed),
         };
         let (wide, mut same, mut narrow) = (named("6", 1), named("6", 2), named("4", 2));
-        same.start_from(&wide);
+        same.start_from(&wide, true);
         assert_eq!(same.infer(&samples(3)), wide.infer(&samples(3)), "{name}");
-        narrow.start_from(&wide);
-        let wide = wide.variables().variables();
-        for (variable, own) in narrow.variables().variables() {
-            let mut corner = wide[&variable].shallow_clone();
-            for (axis, &size) in own.size().iter().enumerate() {
-                corner = corner.narrow(axis as i64, 0, size);
+        let all = wide.variables().variables();
+        for last in [false, true] {
+            narrow.start_from(&wide, last);
+            for (variable, own) in narrow.variables().variables() {
+                let mut corner = all[&variable].shallow_clone();
+                for (axis, &size) in own.size().iter().enumerate() {
+                    let from = if last { corner.size()[axis] - size } else { 0 };
+                    corner = corner.narrow(axis as i64, from, size);
+                }
+                assert!(own.equal(&corner), "{name}: {variable}, {last}");
             }
-            assert!(own.equal(&corner), "{name}: {variable}");
         }
     }
 }

@@ -104,10 +104,29 @@ fn variants_are_fresh_at_each_step_and_the_same_for_a_seed() {
 #[test]
 fn agreement_shows_a_parity_model_of_one_step() {
     let workplace = Workplace::with_model(400, 100, DEPLOYED);
-    let one = "--k 2 --steps 1 --network mlp:256,16 --json report.json";
-    workplace.succeed(&format!("{TRAIN} {one}"));
-    let report = workplace.json("report.json");
-    assert!(report["agreement"].as_f64() < Some(0.8), "{report}");
+    let agreement = |name, network| {
+        let one = "--k 2 --steps 1 --json report.json";
+        workplace.succeed(&format!("{TRAIN} {one} --name {name} --network {network}"));
+        workplace.json("report.json")["agreement"].as_f64().unwrap()
+    };
+    let other = agreement("other", "mlp:256,16,16");
+    assert!(other < 0.8, "{other}");
+    let same = agreement("same", "mlp:256,32");
+    assert!(same > 0.97, "it begins with the deployed model's weights: {same}");
+}
+
+#[test]
+fn deployed_weights_of_another_graph_are_not_begun_with() {
+    let workplace = Workplace::with_model(200, 60, DEPLOYED);
+    let other = "train-deployed --data . --augment none --out others --name quarters --seed 6 \
+        --network mlp:256,32 --epochs 1";
+    workplace.succeed(other);
+    let file = "models/quarters/1/weights.safetensors";
+    std::fs::copy(workplace.at("others/quarters/1/weights.safetensors"), workplace.at(file))
+        .unwrap();
+    let ended = workplace.succeed(&format!("{TRAIN} --k 2 --steps 1 --network mlp:256,32"));
+    let warning = ["warning", "holds other weights than its graph", "fresh weights"];
+    assert_has(&ended.errors, &warning);
 }
 
 /// The softmax of the deployed model's outputs, by a graph of our own.

@@ -96,7 +96,8 @@ impl Trainer {
             (None, Decoding::Slots) => Box::new(Student::new(&run, &code, set, validation)?),
             (None, Decoding::Linear) => Box::new(ParityModel::new(&run, set, validation)?),
         };
-        Self::new(plan, task, (sampler, stream(run.seed, 3)), place)
+        let rng = stream(run.seed, 3 + ((run.row as u64) << 32));
+        Self::new(plan, task, (sampler, rng), place)
     }
 
     /// A fresh model, to be trained in this process on the labels of `samples`, of which there are
