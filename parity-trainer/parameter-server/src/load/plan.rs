@@ -24,8 +24,8 @@ pub type Shards = [(u64, Vec<NodeId>)];
 /// chains, or answers pulls with.
 type Work = BTreeMap<NodeId, [u64; 2]>;
 
-/// What the servers of a chain do in a step for each row: the head takes pushes, those that follow
-/// it take log entries, and the tail answers pulls.
+/// Work of a chain's servers in a step for each row: the head takes pushes, those that follow it
+/// take log entries, and the tail answers pulls.
 fn roles(chain: &[NodeId]) -> impl Iterator<Item = (NodeId, [u64; 2])> + '_ {
     let head = chain.first().map(|&head| (head, [1, 0]));
     let readers = chain.iter().skip(1).chain(chain.last());
@@ -57,7 +57,7 @@ fn work(shards: &Shards) -> Work {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Servers {
     pub times: BTreeMap<NodeId, ServiceTime>,
-    /// Those of which no time is known yet: they get one shard, and show what they can do.
+    /// Servers of which no time is known yet: they get one shard, and show what they can do.
     pub untried: BTreeSet<NodeId>,
 }
 
@@ -87,7 +87,7 @@ pub struct Plan {
 /// the best ones, which take so long before and after, are not worth it. Shards move one by one from
 /// the slowest server, so that the times of the slowest servers fall most.
 ///
-/// What is known of a server holds for about what it does so far. So it gets at most twice as many
+/// A server's time is known for about what it does so far. So it gets at most twice as many
 /// shards, one if it has none: these chains may not save anything yet, but the next plan's do.
 pub fn plan(
     shards: &Shards,
