@@ -217,6 +217,9 @@ fn log_panic(ended: Result<(), tokio::task::JoinError>) {
 /// For so long after the shutdown began, idle connections are still looked at.
 const LAST_CALL: Duration = Duration::from_millis(50);
 
+/// Limit of header fields that hyper has by itself: it costs less than one that hyper is given.
+const HYPERS_HEADERS: usize = 100;
+
 /// A router or another service, over HTTP/1.1.
 #[derive(Debug, Clone)]
 pub struct Http1<S = Router> {
@@ -257,8 +260,7 @@ where
             .header_read_timeout(limits.header_read_timeout)
             .max_header_size(limits.max_header_bytes)
             .max_buf_size(limits.buffer_bytes());
-        if limits.max_headers != Limits::default().max_headers {
-            // hyper's own limit, the same, costs less than one that it is given.
+        if limits.max_headers != HYPERS_HEADERS {
             builder.max_headers(limits.max_headers);
         }
         let connection = builder.serve_connection(TokioIo::new(io), service);
@@ -346,7 +348,7 @@ impl Default for Limits {
             write_timeout: Duration::from_secs(10),
             min_write_rate: 16 * 1024,
             max_header_bytes: 16 * 1024,
-            max_headers: 100,
+            max_headers: HYPERS_HEADERS,
             max_connection_age: Duration::from_secs(3600),
         }
     }
