@@ -5,6 +5,7 @@
 
 mod members;
 mod setup;
+mod waiting;
 mod work;
 
 use std::collections::BTreeSet;

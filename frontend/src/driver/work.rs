@@ -12,6 +12,7 @@ use parapet_net::LogLimit;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::waiting::Waiting;
 use super::{Driver, Locked, Waiter};
 use crate::coding::CodingQueue;
 use crate::metrics::Source;
@@ -37,7 +38,7 @@ pub(super) enum Work {
 }
 
 /// Request to an instance, and the work that follows from its end.
-type Sending = Pin<Box<dyn Future<Output = Vec<Work>> + Send>>;
+pub(super) type Sending = Pin<Box<dyn Future<Output = Vec<Work>> + Send>>;
 
 pub(super) struct Reconstruction {
     query: QueryId,
@@ -129,7 +130,7 @@ impl<T: Transport> Driver<T> {
     }
 
     /// Has a task of its own make a request to an instance.
-    fn spawn(self: Arc<Self>, sending: Sending) {
+    pub(super) fn spawn(self: Arc<Self>, sending: Sending) {
         tokio::spawn(async move { self.run(sending.await) });
     }
 
@@ -293,9 +294,7 @@ impl<T: Transport> Driver<T> {
         let own = self.take_own(&own_input, &mut work);
         drop(own_input);
         self.run(work);
-        let mut waiting = Waiting { driver: self, query: query?, own, answered: false };
-        let answer = waiting.answer(receiver).await;
-        waiting.answered = true;
+        let answer = Waiting::new(self, query?, own).answer(receiver).await;
         Ok(answer.unwrap_or_else(|| {
             let reason = "the query was dropped without an answer";
             Answer::Failed(Failure::new(FailureKind::InstanceError, reason))
@@ -311,58 +310,6 @@ impl<T: Transport> Driver<T> {
                 Some(Box::pin(Arc::clone(self).send(job, instance, input, withdrawn)))
             }
             _ => None,
-        }
-    }
-}
-
-/// Abandons its query when dropped before the answer.
-struct Waiting<'a, T: Transport> {
-    driver: &'a Arc<Driver<T>>,
-    query: QueryId,
-    /// Its own request, driven by the task that waits: that spares two task switches. It goes on
-    /// in a task of its own if it is not over when the wait is.
-    own: Option<Sending>,
-    answered: bool,
-}
-
-impl<T: Transport> Waiting<'_, T> {
-    async fn answer(
-        &mut self,
-        mut receiver: oneshot::Receiver<Answer<Output>>,
-    ) -> Option<Answer<Output>> {
-        if let Some(own) = &mut self.own {
-            let mut work = tokio::select! {
-                biased;
-                work = own => work,
-                answer = &mut receiver => return answer.ok(),
-            };
-            self.own = None;
-            let is_answer =
-                |work: &mut Work| matches!(work, Work::Answer(query, ..) if *query == self.query);
-            let found = work.extract_if(.., is_answer).next();
-            if found.is_some() {
-                // Else the sender that is dropped would wake this task.
-                receiver.close();
-            }
-            self.driver.run(work);
-            if let Some(Work::Answer(_, _, answer)) = found {
-                return Some(answer);
-            }
-        }
-        receiver.await.ok()
-    }
-}
-
-impl<T: Transport> Drop for Waiting<'_, T> {
-    fn drop(&mut self) {
-        if let Some(own) = self.own.take() {
-            Arc::clone(self.driver).spawn(own);
-        }
-        if !self.answered {
-            self.driver.feed_locked(|locked, now| {
-                locked.waiters.remove(&self.query);
-                locked.engine.abandoned(now, self.query, &mut locked.actions);
-            });
         }
     }
 }
