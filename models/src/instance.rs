@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::batching::Batcher;
+use crate::batching::{Batcher, FullBatches};
 use crate::config::Config;
 use crate::engine::{
     EngineError, InferenceEngine, OnnxEngine, OnnxRuntime, Provider, RuntimeError, load_torch,
@@ -234,7 +234,11 @@ fn load_engine(
             };
             let (provider, max_rows) = (config.provider, config.batch.max_rows);
             let engine = OnnxEngine::load(runtime, entry, version, provider, threads, max_rows)?;
-            Ok(Box::new(engine))
+            Ok(match provider {
+                Provider::Cpu => Box::new(engine),
+                // cuDNN, TensorRT and OpenVINO plan anew for each other size.
+                _ => Box::new(FullBatches { engine, rows: max_rows }),
+            })
         }
         Platform::TorchScript if config.provider != Provider::Cpu => {
             let problem = format!("TorchScript has no provider {}", config.provider);

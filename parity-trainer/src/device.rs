@@ -28,7 +28,7 @@ pub fn choose(device: Device) -> Result<(), TrainError> {
         if number as i64 >= cards {
             return Err(TrainError::Input(format!(
                 "--device cuda:{number}: libtorch sees {cards} such devices; give --device cpu, or \
-                 set LIBTORCH to a PyTorch with CUDA and build anew"
+                 a PyTorch with CUDA in LD_LIBRARY_PATH and its libtorch_cuda.so in LD_PRELOAD"
             )));
         }
     }

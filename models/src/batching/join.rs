@@ -45,7 +45,8 @@ pub(super) fn split(
     Ok(rows.iter().map(take).collect())
 }
 
-fn take_rows(rest: &mut Tensor, rows: usize) -> Tensor {
+/// Takes the first `rows` off; the rows share the memory.
+pub(super) fn take_rows(rest: &mut Tensor, rows: usize) -> Tensor {
     let left = rest.shape.first().copied().unwrap_or_default();
     let bytes = match rest.datatype.size() {
         Some(_) => rows * rest.data.len().checked_div(left).unwrap_or_default(),

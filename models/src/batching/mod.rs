@@ -6,8 +6,10 @@
 //! waits when an engine becomes free, so that a single request waits for nothing.
 
 mod batcher;
+mod full;
 mod join;
 mod queue;
 
 pub use batcher::{BatchError, Batcher};
+pub(crate) use full::FullBatches;
 pub use queue::BatchPolicy;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use ort::ep::cuda::ConvAlgorithmSearch;
 use ort::ep::{CUDA, OpenVINO, TensorRT};
 use ort::session::builder::SessionBuilder;
 use parapet_config::FileError;
@@ -65,7 +66,10 @@ impl Provider {
         runtime: &OnnxRuntime,
         threads: usize,
     ) -> Result<SessionBuilder, FileError> {
-        let cuda = |device: u8| CUDA::default().with_device_id(device.into()).build();
+        // The default tries all algorithms of convolutions for each new size of a batch.
+        let search = ConvAlgorithmSearch::Heuristic;
+        let cuda = CUDA::default().with_conv_algorithm_search(search);
+        let cuda = |device: u8| cuda.with_device_id(device.into()).build();
         let providers = match self {
             Self::Cpu => vec![],
             Self::Cuda(device) => vec![cuda(device)],
