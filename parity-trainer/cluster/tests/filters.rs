@@ -64,7 +64,7 @@ async fn measured_rows_are_not_rounded() {
         for executor in training.to_do() {
             let learned = std::iter::repeat_n(0.1, 2 * ROW);
             let pushed = learned.chain(std::iter::repeat_n(measured(executor), 5));
-            soon(training.push(executor, pushed)).await.unwrap();
+            soon(training.push(executor, 0, pushed)).await.unwrap();
         }
         assert_eq!(soon(training.settle()).await.unwrap(), Settled::Done);
         let sum = (1..EXECUTORS).fold(measured(0), |sum, executor| sum + measured(executor));

@@ -50,7 +50,7 @@ async fn steps(training: &mut Training, each: u64) -> Result<Seen, ClusterError>
                 let weights = training.weights().iter().enumerate();
                 let gradient = weights.map(|(index, weight)| weight - target(index, executor));
                 let gradient = Vec::from_iter(gradient).into_iter();
-                training.push(executor, gradient).await?;
+                training.push(executor, 0, gradient).await?;
             }
             if training.settle().await? == Settled::Done {
                 break;

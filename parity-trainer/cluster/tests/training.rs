@@ -66,7 +66,7 @@ async fn one_two_and_four_processes_give_the_bits_of_plain_training() {
 async fn push_all(training: &mut Training, number: f32) {
     for executor in training.to_do() {
         let gradient = [number; LENGTH].into_iter();
-        soon(training.push(executor, gradient)).await.unwrap();
+        soon(training.push(executor, 0, gradient)).await.unwrap();
     }
 }
 
@@ -146,7 +146,7 @@ async fn paced(training: &mut Training, steps: u64, ms: u64) -> Vec<u128> {
             for executor in training.to_do() {
                 sleep(Duration::from_millis(ms)).await;
                 let gradient = gradient(training.weights(), executor, step);
-                training.push(executor, gradient.into_iter()).await.unwrap();
+                training.push(executor, 0, gradient.into_iter()).await.unwrap();
             }
             if soon(training.settle()).await.unwrap() == Settled::Done {
                 break;
@@ -326,7 +326,7 @@ async fn training_goes_on_from_a_state_and_only_one_runs_at_a_time() {
     let error = soon(async {
         for executor in 0..EXECUTORS {
             let number = if executor == 0 { f32::NAN } else { 0.0 };
-            later.push(executor, [number; LENGTH].into_iter()).await?;
+            later.push(executor, 0, [number; LENGTH].into_iter()).await?;
         }
         later.settle().await
     });

@@ -65,7 +65,12 @@ impl ParameterBackend for InProcessBackend {
         into.fill(weights.get(..self.length).unwrap_or_default())
     }
 
-    fn push_part(&mut self, _part: usize, gradients: &ParameterSet) -> Result<(), BackendError> {
+    fn push_part(
+        &mut self,
+        _part: usize,
+        gradients: &ParameterSet,
+        _from: usize,
+    ) -> Result<(), BackendError> {
         let gradients = gradients.values.as_slice();
         check_length("the gradients", self.length, gradients.len())?;
         let learning_rate = self.rule.rate(self.clock);

@@ -70,7 +70,20 @@ impl ParameterSet {
 pub trait ParameterBackend: std::fmt::Debug {
     fn pull(&mut self, into: &mut ParameterSet) -> Result<(), BackendError>;
 
-    fn push_part(&mut self, part: usize, gradients: &ParameterSet) -> Result<(), BackendError>;
+    /// Takes the gradients of a part from the parameter `from` on, as far as they were not handed
+    /// in before; those from 0 on are the part's last ones. Others only if it
+    /// [takes segments](Self::takes_segments).
+    fn push_part(
+        &mut self,
+        part: usize,
+        gradients: &ParameterSet,
+        from: usize,
+    ) -> Result<(), BackendError>;
+
+    /// Returns true if it takes a part's gradients piece by piece, and sends each at once.
+    fn takes_segments(&self) -> bool {
+        false
+    }
 
     /// Ends a step whose parts here were all handed in: the gradients are in the weights that are
     /// pulled after it. Nothing if there are more to do here by now.

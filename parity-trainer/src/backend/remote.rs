@@ -76,6 +76,9 @@ pub struct RemotePlan {
     pub deal: Deal,
     pub consistency: Consistency,
     pub filters: FilterSpec,
+    /// Gradients travel while those of earlier layers are computed; not with clipping, which has to
+    /// know them all.
+    pub wait_free: bool,
     pub task: String,
 }
 
@@ -90,6 +93,8 @@ pub struct RemoteBackend {
     training: Option<Training>,
     /// Numbers of weights and of values of buffers.
     lengths: (usize, usize),
+    /// Where the gradients end that a part has not handed in yet, if it has handed in some.
+    unsent: Option<usize>,
     gradient_norm: f64,
 }
 
@@ -115,6 +120,7 @@ impl RemoteBackend {
             deal: job.deal,
             consistency: job.consistency,
             filters: job.filters,
+            wait_free: job.wait_free,
             task: job.task.clone(),
         };
         let mut backend = Self::new(cluster, plan, weights);
@@ -132,6 +138,7 @@ impl RemoteBackend {
             plan,
             training: None,
             lengths: (weights.values.len(), weights.buffers.len()),
+            unsent: None,
             gradient_norm: 0.0,
         }
     }
@@ -151,6 +158,7 @@ impl RemoteBackend {
             deal: self.plan.deal,
             consistency: self.plan.consistency,
             filters: self.plan.filters,
+            wait_free: self.plan.wait_free,
             shards: shards(array.len()),
             weights: &array,
             measured_from,
@@ -194,19 +202,34 @@ impl ParameterBackend for RemoteBackend {
         Ok(())
     }
 
-    fn push_part(&mut self, part: usize, gradients: &ParameterSet) -> Result<(), BackendError> {
-        // Clipped by itself: the length of the sum is not known before it is made.
-        let (norm, scale) = self.plan.rule.scale(&gradients.values, 1);
-        self.gradient_norm = norm;
+    fn push_part(
+        &mut self,
+        part: usize,
+        gradients: &ParameterSet,
+        from: usize,
+    ) -> Result<(), BackendError> {
+        let mut scale = 1.0;
+        if from == 0 {
+            // Clipped by itself: the length of the sum is not known before it is made.
+            (self.gradient_norm, scale) = self.plan.rule.scale(&gradients.values, 1);
+        }
         // Where clocks are not added up, each part is an update by itself.
         let share = match self.plan.consistency.adds_up_clocks() {
             true => 1.0 / self.plan.executors as f64,
             false => 1.0,
         };
-        let weights = (gradients.values.as_slice(), scale * share);
-        let array = scaled(weights, (&gradients.buffers, share));
+        // Whole rows: the rest of one goes with the segment before.
+        let (from, end) = (from.div_ceil(ROW) * ROW, self.unsent.take());
+        let weights = gradients.values.get(from..end.unwrap_or(self.lengths.0));
+        let buffers = if end.is_none() { gradients.buffers.as_slice() } else { &[] };
+        let array = scaled((weights.unwrap_or_default(), scale * share), (buffers, share));
+        self.unsent = (from > 0).then_some(from);
         let (runtime, training) = self.training()?;
-        Ok(runtime.block_on(training.push(part, array))?)
+        Ok(runtime.block_on(training.push(part, (from / ROW) as u64, array))?)
+    }
+
+    fn takes_segments(&self) -> bool {
+        self.plan.wait_free
     }
 
     fn settle(&mut self) -> Result<Option<Tick>, BackendError> {

@@ -223,10 +223,13 @@ pub(crate) fn needed(name: &str, path: &Path) -> Result<(), TrainError> {
     )))
 }
 
+/// Version of the order that checkpoints have the weights in: that of the layers.
+const ORDER: &str = "weights by layer";
+
 /// Digest of settings and of what else decides how a training goes.
 pub(crate) fn digest(settings: &impl Serialize, rest: &[&str]) -> Result<String, TrainError> {
     let mut hash = Sha256::new_with_prefix(to_toml(settings)?);
-    for part in rest {
+    for part in [&[ORDER], rest].concat() {
         hash.update(format!("{part}\n"));
     }
     Ok(format!("{:x}", hash.finalize()))

@@ -30,6 +30,12 @@ pub(super) fn layers(
     Ok(maker.layers)
 }
 
+/// The number of the layer that a variable belongs to, by the variable's name.
+pub(super) fn layer(variable: &str) -> Option<usize> {
+    let (layer, _) = variable.rsplit_once('.')?;
+    layer.trim_start_matches(|letter: char| !letter.is_ascii_digit()).parse().ok()
+}
+
 fn unfit(spec: &NetworkSpec, wanted: &str, shape: &[usize], fix: &str) -> TrainError {
     TrainError::Input(format!(
         "network `{spec}` takes samples of {wanted}, the data's have shape {shape:?}; {fix}"

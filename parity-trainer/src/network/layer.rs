@@ -73,6 +73,21 @@ pub(super) fn multiply_adds(layers: &[Layer], input: &Tensor) -> (Tensor, u64) {
 }
 
 impl Layer {
+    /// Tensors that are trained, and the numbers in them.
+    pub(super) fn trained(&self) -> (usize, usize) {
+        let all = match self {
+            Self::Conv(weights, bias, _) => std::iter::once(weights).chain(bias).collect(),
+            Self::BatchNorm([scale, bias, ..]) => vec![scale, bias],
+            Self::Linear(weights, bias) => vec![weights, bias],
+            Self::Residual(main, shortcut) => {
+                let layers = main.iter().chain(shortcut).map(Self::trained);
+                return layers.fold((0, 0), |sum, layer| (sum.0 + layer.0, sum.1 + layer.1));
+            }
+            _ => Vec::new(),
+        };
+        (all.len(), all.into_iter().map(Tensor::numel).sum())
+    }
+
     fn run(&self, value: &Tensor, train: bool) -> Tensor {
         match self {
             Self::Conv(weights, bias, window) => {

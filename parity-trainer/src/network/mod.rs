@@ -3,10 +3,12 @@
 mod build;
 mod layer;
 mod normalisation;
+mod segments;
 mod slots;
 mod spec;
 
 use std::path::Path;
+use std::sync::OnceLock;
 
 use parapet_onnx::GraphBuilder;
 use rand::SeedableRng;
@@ -18,6 +20,7 @@ use crate::{Result, TrainError};
 
 use layer::Layer;
 pub use normalisation::Normalisation;
+pub(crate) use segments::Border;
 pub use slots::SlotNetwork;
 pub(crate) use slots::softmax;
 pub use spec::{Family, NetworkSpec};
@@ -40,6 +43,8 @@ pub struct Network {
     deviation: Tensor,
     is_normalised: bool,
     layers: Vec<Layer>,
+    /// Layers before which the network is cut into segments; see [`Self::cut`].
+    cuts: OnceLock<Vec<usize>>,
 }
 
 impl Network {
@@ -64,6 +69,7 @@ impl Network {
             is_normalised: false,
             variables,
             layers,
+            cuts: OnceLock::new(),
         })
     }
 
@@ -97,14 +103,15 @@ impl Network {
         })
     }
 
-    /// All networks' variables by name, each after its network's own word.
+    /// All networks' variables by name, each after its network's own word: network by network, and
+    /// in the order of the layers, so that those of neighbours lie beside each other.
     pub(crate) fn all_variables(networks: &[(&str, &Self)]) -> Vec<(String, Tensor)> {
         let mut all = Vec::new();
         for (word, network) in networks {
-            let variables = network.variables.variables().into_iter();
-            all.extend(variables.map(|(name, tensor)| (format!("{word}{name}"), tensor)));
+            let mut own = Vec::from_iter(network.variables.variables());
+            own.sort_by(|(a, _), (b, _)| (build::layer(a), a).cmp(&(build::layer(b), b)));
+            all.extend(own.into_iter().map(|(name, tensor)| (format!("{word}{name}"), tensor)));
         }
-        all.sort_by(|(a, _), (b, _)| a.cmp(b));
         all
     }
 

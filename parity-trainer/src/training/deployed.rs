@@ -78,14 +78,14 @@ impl Task for LabelledModel {
             self.augment.apply(rng, shape, samples.sample(index), input);
             *label = samples.labels.get(index).copied().map_or(0, i64::from);
         }
-        let outputs = self.network.forward_t(&batch(&self.inputs, shape), true);
+        let (outputs, borders) = self.network.forward_segments(&batch(&self.inputs, shape));
         let labels = Tensor::from_slice(&self.labels).to_device(outputs.device());
         let (reduction, smoothing) = (Reduction::Mean, self.label_smoothing);
         let loss = outputs.cross_entropy_loss::<Tensor>(&labels, None, reduction, -100, smoothing);
         let right = outputs.argmax(-1, false).eq_tensor(&labels).sum(Kind::Int64);
         let told = loss.double_value(&[]);
         let agreeing = usize::try_from(right.int64_value(&[])).unwrap_or(0);
-        Ok(Attempt { loss, told, agreeing, queries: self.labels.len() })
+        Ok(Attempt { loss, borders, told, agreeing, queries: self.labels.len() })
     }
 
     fn freeze(self: Box<Self>) -> Trained {

@@ -8,12 +8,13 @@ mod parity_model;
 mod samples;
 mod student;
 mod trainer;
+mod weights;
 
 use rand_chacha::ChaCha8Rng;
 use tch::Tensor;
 
 use crate::Result;
-use crate::network::{Network, SlotNetwork};
+use crate::network::{Border, Network, SlotNetwork};
 
 pub use deployed::DeployedRun;
 pub use groups::{Sampler, TransformChoice};
@@ -94,6 +95,8 @@ trait Task: std::fmt::Debug {
 
 struct Attempt {
     loss: Tensor,
+    /// Those of the network's segments, if it was cut.
+    borders: Vec<Border>,
     /// The loss as it is told: what validations tell, too.
     told: f64,
     /// Reconstructions that agree with the deployed model; of a deployed model, outputs that name

@@ -158,12 +158,12 @@ impl Task for Student {
                 logarithms(&mut self.targets);
             }
         }
-        let outputs = self.network.forward_t(&batch(&self.inputs, &set.shape), true);
+        let (outputs, borders) = self.network.forward_segments(&batch(&self.inputs, &set.shape));
         let targets = batch(&self.targets, &[set.outputs()]).to_device(outputs.device());
         let loss = self.loss(&outputs, &targets);
         let told = loss.double_value(&[]);
         let agreeing = agreeing(&set.agreement, &self.transform, &outputs, &targets)?;
-        Ok(Attempt { loss, told, agreeing, queries: members.len() })
+        Ok(Attempt { loss, borders, told, agreeing, queries: members.len() })
     }
 
     fn validate(&self, each: &mut dyn FnMut(&[f32], &[f32])) -> Result<Option<f64>> {

@@ -66,7 +66,7 @@ impl Push {
         while begun.elapsed() < Duration::from_secs(self.seconds) {
             for executor in training.to_do() {
                 let gradient = training.weights().to_vec();
-                training.push(executor, gradient.into_iter()).await.unwrap();
+                training.push(executor, 0, gradient.into_iter()).await.unwrap();
             }
             if training.settle().await.unwrap() == Settled::Done {
                 println!("{}", begun.elapsed().as_millis());

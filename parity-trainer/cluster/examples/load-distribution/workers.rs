@@ -42,7 +42,7 @@ async fn work(
         for executor in training.to_do() {
             tokio::time::sleep(part).await;
             let gradient = gradient(training.weights(), executor, step);
-            match training.push(executor, gradient.into_iter()).await {
+            match training.push(executor, 0, gradient.into_iter()).await {
                 Err(ClusterError::Ended) => return Ok((training, done)),
                 pushed => pushed?,
             }

@@ -58,6 +58,9 @@ pub struct Job {
     pub consistency: Consistency,
     #[serde(default, skip_serializing_if = "FilterSpec::is_none")]
     pub filters: FilterSpec,
+    /// Gradients are handed in while those of earlier layers are computed.
+    #[serde(default)]
+    pub wait_free: bool,
     pub training: TrainingRule,
 }
 
@@ -174,6 +177,7 @@ mod tests {
             consistency: Consistency::Ssp(2),
             deal: Deal::Evenly,
             filters: "lz4".parse().unwrap(),
+            wait_free: true,
             task: "learn\nthis".into(),
         }
     }

@@ -3,7 +3,7 @@
 use parapet_cluster::array::FilterSpec;
 use parapet_cluster::registry::Registry;
 use parapet_cluster::roles::ClusterError;
-use parapet_cluster::roles::training::{Deal, Job, NewTraining, Settled, Training};
+use parapet_cluster::roles::training::{Deal, Job, NewTraining, ROW, Settled, Training};
 use parapet_parameter_server::Consistency;
 use parapet_parameter_server::optimiser::{OptimiserConfig, OptimiserSpec, Schedule};
 use tokio::sync::mpsc;
@@ -66,8 +66,12 @@ pub async fn work(
         loop {
             let step = training.steps_done();
             for executor in training.to_do() {
-                let gradient = gradient(training.weights(), executor, step);
-                training.push(executor, gradient.into_iter()).await?;
+                let mut gradient = gradient(training.weights(), executor, step);
+                // Some in pieces, the last rows first.
+                for row in (0..=executor % 3).rev() {
+                    let piece = gradient.split_off(row * ROW);
+                    training.push(executor, row as u64, piece.into_iter()).await?;
+                }
             }
             if training.settle().await? == Settled::Done {
                 break;
@@ -96,6 +100,7 @@ pub fn new(steps: u64, weights: &[f32]) -> NewTraining<'_> {
         measured_from: None,
         consistency: Consistency::Bsp,
         filters: FilterSpec::NONE,
+        wait_free: false,
         from: None,
         task: "test",
     }

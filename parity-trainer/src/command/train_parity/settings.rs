@@ -174,6 +174,10 @@ pub(crate) struct Settings {
     /// the weights keep their very bits [default: none]
     #[arg(long, value_name = "FILTER,..")]
     pub(super) filters: Option<FilterSpec>,
+    /// Sending gradients to a cluster while those of earlier layers are computed; with --clip they
+    /// have to be there all first [default: true without --clip]
+    #[arg(long, value_name = "BOOL")]
+    wait_free: Option<bool>,
 }
 
 impl Checked for Settings {
@@ -202,6 +206,11 @@ impl Checked for Settings {
             (!self.has_slots() && self.student.is_some(), "student", only_stack),
             (is_uneven, "executors", uneven),
             (self.cluster.is_none() && has_filters, "filters", filters),
+            (
+                self.clip.is_some() && self.wait_free == Some(true),
+                "wait-free",
+                "--clip needs the whole gradient first; leave one of them out",
+            ),
         ] {
             if is_misplaced {
                 return Err(TrainError::Input(format!("--{name}: {problem}")));
@@ -229,6 +238,11 @@ impl Settings {
             }),
             None => 1,
         }
+    }
+
+    /// True if a cluster is sent gradients while those of earlier layers are computed.
+    pub(super) fn is_wait_free(&self) -> bool {
+        self.wait_free.unwrap_or(self.clip.is_none())
     }
 
     /// Steps from one validation to the next in a run of so many. Those of a stack take a quarter

@@ -78,6 +78,7 @@ pub(super) fn trainer(
         deal: settings.deal.unwrap_or_default(),
         consistency: settings.consistency.unwrap_or_default(),
         filters: settings.filters.unwrap_or_default(),
+        wait_free: settings.is_wait_free(),
         // The first line is for people.
         task: format!("# the training of {name}\n{task}"),
     };

@@ -121,7 +121,8 @@ impl Task for LearnedCodeTask {
         let loss = self.loss.of(&self.transform, &made, &wanted);
         let agreeing = agreeing(&self.train.set.agreement, &self.transform, &made, &wanted)?;
         let queries = made.size()[0] as usize;
-        Ok(Attempt { told: loss.double_value(&[]), loss, agreeing, queries })
+        let told = loss.double_value(&[]);
+        Ok(Attempt { told, loss, borders: Vec::new(), agreeing, queries })
     }
 
     /// Each prediction is missing alone.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use parapet_parameter_server::{FilterError, KeyRange, Keys, PushFilter, Values, WorkerId};
+use parapet_parameter_server::{FilterError, Key, KeyRange, Keys, PushFilter, Values, WorkerId};
 
 use super::{Job, ROW, Training};
 use crate::node::{Membership, NodeConfig, TaskSpec, Worker};
@@ -58,18 +58,19 @@ impl Executors {
         self.filters.retain(|place, _| own.contains(place));
     }
 
-    /// Returns the push for the executor at this place, filtered, by ranges.
+    /// Returns the push of these keys for the executor at this place, filtered, by ranges.
     fn filter(
         &mut self,
         place: usize,
+        keys: KeyRange,
         mut gradient: Vec<f32>,
     ) -> Result<Vec<(KeyRange, Keys, Values)>, FilterError> {
-        let (array, keys, filters) = (self.job.array(), self.job.keys(), self.job.filters);
+        let (array, filters) = (self.job.array(), self.job.filters);
         if !filters.is_lossy() {
             return Ok(vec![(keys, Keys::All, Values::from(gradient))]);
         }
         // The other keys carry measurements, which no filter may change.
-        let learned = self.job.learned_keys();
+        let learned = KeyRange::new(keys.start, self.job.learned_keys().end.min(keys.end));
         let measured = gradient.split_off(gradient.len().min(learned.len() as usize * ROW));
         let filter = self.filters.entry(place);
         let filter = filter.or_insert_with(|| PushFilter::new(array, ROW, filters.into()));
@@ -86,16 +87,22 @@ impl Executors {
 
 impl Training {
     /// Hands in the gradient of one executor's part of the next step: scaled so that all add up to
-    /// what is to be applied, or, under models other than BSP, to be applied as it is.
+    /// what is to be applied, or, under models other than BSP, to be applied as it is. It may come
+    /// in pieces, the last rows first: each begins at row `from`, and 0 ends the part.
     pub async fn push(
         &mut self,
         executor: usize,
+        from: Key,
         gradient: impl Iterator<Item = f32>,
     ) -> Result<()> {
         self.begin_step();
-        self.pace.computed(self.since.elapsed());
-        let gradient = padded(gradient, self.job.length);
-        let parts = self.executors.filter(executor, gradient);
+        let is_last = from == 0;
+        if is_last {
+            self.pace.computed(self.since.elapsed());
+        }
+        let gradient = padded(gradient, self.job.length - from as usize * ROW);
+        let keys = KeyRange::new(from, from + (gradient.len() / ROW) as u64);
+        let parts = self.executors.filter(executor, keys, gradient);
         let parts = parts.map_err(|error| self.failed("the gradient", error))?;
         let worker = self.executors.worker(executor);
         for (range, keys, values) in parts {
@@ -113,6 +120,9 @@ impl Training {
                     let _ = failures.try_send(error.to_string());
                 }
             });
+        }
+        if !is_last {
+            return Ok(());
         }
         self.handed_in.insert(executor);
         self.stale.steps.insert(executor, self.step + 1);

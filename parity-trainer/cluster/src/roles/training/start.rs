@@ -30,6 +30,8 @@ pub struct NewTraining<'a> {
     /// Under every model but BSP each part's push is an update by itself.
     pub consistency: Consistency,
     pub filters: FilterSpec,
+    /// Gradients are handed in piece by piece.
+    pub wait_free: bool,
     /// Steps done before, and the optimiser's slots, as long as the learned parameters or longer.
     pub from: Option<(u64, &'a [Vec<f32>])>,
     /// Task and data, for the other processes; one line or more.
@@ -74,6 +76,7 @@ impl Training {
             executors: executors.iter().map(|executor| executor.0).collect(),
             driver: host.0,
             filters: new.filters,
+            wait_free: new.wait_free,
             training: TrainingRule {
                 rule: new.rule,
                 done,
