@@ -15,7 +15,7 @@ const SEGMENTS: usize = 8;
 #[derive(Debug)]
 pub(super) struct Weights {
     trainable: Vec<Tensor>,
-    /// How many of them each segment of the network has: all, unless it is cut.
+    /// Their numbers in the segments of the network: all in one, unless it is cut.
     segments: Vec<usize>,
     /// Values that networks keep besides their weights, such as running moments.
     buffers: Vec<Tensor>,
