@@ -46,6 +46,9 @@ async fn filters_save_bytes_and_the_outcome_stays_about_the_same() {
     assert!(compressed.iter().all(|bytes| bytes.after < bytes.before), "{compressed:?}");
 
     let (distance, [compressed, [_, rounded]]) = train("lz4,bf16").await;
+    // Pieces of a gradient have no row of one another; some may be sent twice on a busy machine.
+    let once = (20 * EXECUTORS * 3 * ROW * size_of::<f32>()) as u64;
+    assert!((once..once + once / 4).contains(&rounded.before), "{rounded:?}, {once} once");
     // A step of AdamW is up to 0.01 long.
     assert!(distance > 0.0 && distance < 0.001, "{distance}");
     assert!(compressed.iter().all(|bytes| bytes.after < bytes.before), "{compressed:?}");

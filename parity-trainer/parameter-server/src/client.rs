@@ -210,8 +210,7 @@ impl Client {
         if let Work::Push(values) = &task.work {
             let fits = values.check(task.keys.len(task.range), array.width);
             fits.map_err(|error| SubmitError::Malformed(error.into()))?;
-            // A worker that never pulls would add up the rows of all its steps.
-            self.served.clear();
+            self.served.begin(task.clock);
         }
         let handle = Handle(self.next_handle);
         self.next_handle += 1;

@@ -1,5 +1,6 @@
-//! `cargo xtask bench load-distribution`: workers and servers that are not alike. It needs root, for
-//! network namespaces.
+//! `cargo xtask bench load-distribution`: workers and servers that are not alike; and `bench
+//! communication`: gradients that travel while others are computed. They need root, for network
+//! namespaces.
 
 use super::report;
 use crate::prelude::*;
@@ -15,17 +16,24 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    cargo("build --release -p parapet-cluster --bins --example load-distribution")?;
-    let (sh, program) = (shell()?, release("examples/load-distribution"));
     for part in ["workers", "servers"] {
-        if args.only.as_ref().is_some_and(|only| only != part) {
-            continue;
+        if args.only.as_ref().is_none_or(|only| only == part) {
+            let name = format!("load-distribution, {part}");
+            measure(part, &args.flags, &name, &format!("Load distribution: {part}"))?;
         }
-        let text = cmd!(sh, "{program} {part}").args(&args.flags).quiet().read()?;
-        println!("{text}");
-        let name = format!("cargo xtask bench load-distribution, {part}");
-        let title = format!("### Load distribution: {part}\n\n{text}\n");
-        report::write(report::PARAMETER_SERVER, &name, &title)?;
     }
     Ok(())
+}
+
+pub(super) fn communication() -> Result<()> {
+    measure("communication", &[], "communication", "Wait-free backward pass")
+}
+
+fn measure(part: &str, flags: &[String], bench: &str, title: &str) -> Result<()> {
+    cargo("build --release -p parapet-cluster --bins --example load-distribution")?;
+    let (sh, program) = (shell()?, release("examples/load-distribution"));
+    let text = cmd!(sh, "{program} {part}").args(flags).quiet().read()?;
+    println!("{text}");
+    let name = format!("cargo xtask bench {bench}");
+    report::write(report::PARAMETER_SERVER, &name, &format!("### {title}\n\n{text}\n"))
 }

@@ -23,6 +23,8 @@ pub(crate) enum Bench {
     ParameterServer(parameter_server::Args),
     /// Workers and servers of a training that are not alike
     LoadDistribution(load_distribution::Args),
+    /// Gradients of a training that travel while others are computed, behind slow links
+    Communication,
     /// Gain of staleness in training while a worker is slow
     Staleness(staleness::Args),
     /// The frontend as a proxy, beside nginx
@@ -37,6 +39,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
         Bench::Overload => overload::run(),
         Bench::ParameterServer(args) => parameter_server::run(args),
         Bench::LoadDistribution(args) => load_distribution::run(args),
+        Bench::Communication => load_distribution::communication(),
         Bench::Staleness(args) => staleness::run(args),
         Bench::Proxy(args) => proxy::run(args),
         Bench::Tail(args) => tail::run(args),

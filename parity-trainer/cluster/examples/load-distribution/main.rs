@@ -1,11 +1,12 @@
-//! Load distribution over workers and servers that are not alike: `cargo xtask bench
-//! load-distribution` runs both parts and writes the tables.
+//! Load distribution over workers and servers that are not alike, and communication that hides:
+//! `cargo xtask bench load-distribution` and `communication` run the parts and write the tables.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "an example")]
 
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
+mod communication;
 mod servers;
 mod workers;
 
@@ -19,6 +20,10 @@ enum Command {
     Servers(servers::Args),
     /// The worker of a run of `servers`
     Push(servers::Push),
+    /// Gradients that travel while others are computed
+    Communication,
+    /// A worker of a run of `communication`
+    Work(communication::Work),
 }
 
 #[tokio::main]
@@ -27,5 +32,7 @@ async fn main() {
         Command::Workers => workers::bench().await,
         Command::Servers(args) => servers::bench(&args),
         Command::Push(args) => args.run().await,
+        Command::Communication => communication::bench(),
+        Command::Work(args) => args.run().await,
     }
 }

@@ -17,13 +17,13 @@ use parapet_cluster::roles::training::{NewTraining, Settled, Training};
 use crate::support::learning::new;
 use crate::workers::median;
 
-const HUB: &str = "parapet-load-hub";
-const SERVERS: usize = 4;
+pub(crate) const HUB: &str = "parapet-load-hub";
+pub(crate) const SERVERS: usize = 4;
 /// Megabits per second of a server's link, and of a slow one's.
 const RATE: f64 = 160.0;
 const SLOW: f64 = RATE / 8.0;
 const EXECUTORS: usize = 4;
-const REGISTRY: &str = "10.78.0.254:7070";
+pub(crate) const REGISTRY: &str = "10.78.0.254:7070";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -83,10 +83,10 @@ fn run(words: &str) {
 }
 
 /// Four servers and a hub with the registry, until this is dropped.
-struct Network;
+pub(crate) struct Network;
 
 impl Network {
-    fn new(is_limited: bool) -> Self {
+    pub(crate) fn new(is_limited: bool) -> Self {
         let network = Self;
         network.remove();
         run(&format!("ip netns add {HUB}"));
@@ -110,13 +110,14 @@ impl Network {
         network
     }
 
-    fn limit(&self, server: usize, rate: f64) {
+    pub(crate) fn limit(&self, server: usize, rate: f64) {
         for (space, device) in
             [(HUB.to_owned(), format!("s{server}")), (space(server), "eth0".into())]
         {
             run(&format!(
-                "tc -n {space} qdisc replace dev {device} root tbf rate {rate}mbit burst 64kb \
-                 latency 200ms"
+                "tc -n {space} qdisc replace dev {device} root tbf rate {rate}mbit burst {}kb \
+                 latency 200ms",
+                (rate as u32 / 2).max(64)
             ));
         }
     }
@@ -135,12 +136,12 @@ impl Drop for Network {
     }
 }
 
-fn space(server: usize) -> String {
+pub(crate) fn space(server: usize) -> String {
     format!("parapet-load-{server}")
 }
 
 /// A process that ends with this.
-struct Process(Child);
+pub(crate) struct Process(pub(crate) Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -149,7 +150,7 @@ impl Drop for Process {
     }
 }
 
-fn start(space: &str, program: &PathBuf, words: &str) -> Process {
+pub(crate) fn start(space: &str, program: &PathBuf, words: &str) -> Process {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", space]).arg(program).args(words.split_whitespace());
     Process(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())

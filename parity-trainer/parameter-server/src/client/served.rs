@@ -3,12 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::{NodeId, Route, RowTimes, ServedBy, ShardRef};
+use crate::{Clock, NodeId, Route, RowTimes, ServedBy, ShardRef};
 
 #[derive(Debug, Default)]
-pub(super) struct Served(BTreeMap<NodeId, Times>);
+pub(super) struct Served {
+    /// That of the last push.
+    clock: Clock,
+    nodes: BTreeMap<NodeId, Times>,
+}
 
-/// The longest time of a part counts: parts wait for one another on their way.
+/// The time counts in which a server had parts to do: they wait for one another on their way.
 #[derive(Debug, Default)]
 struct Times {
     pushed: RowTimes,
@@ -20,8 +24,11 @@ struct Times {
 }
 
 impl Served {
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
+    /// A push of this clock begins. A worker that never pulls would add up those of all its steps.
+    pub(super) fn begin(&mut self, clock: Clock) {
+        if clock != std::mem::replace(&mut self.clock, clock) {
+            self.nodes.clear();
+        }
     }
 
     /// Counts a part of a push for the head, and its log entry for those that follow in `route`.
@@ -34,12 +41,12 @@ impl Served {
         copied: Duration,
         route: &Route,
     ) {
-        let head = self.0.entry(node).or_default();
+        let head = self.nodes.entry(node).or_default();
         head.pushed.count += rows;
-        head.pushed.took = head.pushed.took.max(done.saturating_sub(submitted));
+        head.pushed.took += done.saturating_sub(submitted.max(head.pushed_at));
         head.pushed_at = head.pushed_at.max(done);
         for &follower in route.chain.iter().skip(1) {
-            let follower = self.0.entry(follower).or_default();
+            let follower = self.nodes.entry(follower).or_default();
             let longest = follower.copied.entry(route.at()).or_default();
             *longest = copied.max(*longest);
         }
@@ -47,7 +54,7 @@ impl Served {
 
     /// Counts a part of a pull. It waited on its way for the pushes before it.
     pub(super) fn pulled(&mut self, node: NodeId, rows: u64, [submitted, done]: [Duration; 2]) {
-        let tail = self.0.entry(node).or_default();
+        let tail = self.nodes.entry(node).or_default();
         let began = submitted.max(tail.pushed_at);
         tail.pulled.count += rows;
         tail.pulled.took = tail.pulled.took.max(done.saturating_sub(began));
@@ -56,7 +63,7 @@ impl Served {
     /// Returns what was done since the last time. Of a server's log entries it is the median that
     /// counts: a slow head before it makes only those of its own shards slow.
     pub(super) fn take(&mut self) -> Vec<ServedBy> {
-        let served = std::mem::take(&mut self.0).into_iter();
+        let served = std::mem::take(&mut self.nodes).into_iter();
         let served = served.map(|(node, Times { pushed, pulled, copied, .. })| {
             let logged: u64 = copied.keys().map(|shard| shard.range.len()).sum();
             let mut copied = Vec::from_iter(copied.into_values());
@@ -66,5 +73,30 @@ impl Served {
             ServedBy { node, pushed, read }
         });
         served.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ArrayId, Epoch, KeyRange};
+
+    #[test]
+    fn times_of_pieces_count_once() {
+        let route = Route {
+            array: ArrayId(1),
+            range: KeyRange::new(0, 9),
+            epoch: Epoch(1),
+            chain: vec![NodeId(1)],
+        };
+        let (mut served, ms) = (Served::default(), Duration::from_millis);
+        // The first two wait for each other; the third comes when both are done.
+        for (clock, submitted, done) in [(1, 0, 99), (2, 0, 10), (2, 5, 20), (2, 50, 60)] {
+            served.begin(Clock(clock));
+            let times = [submitted, done].map(ms);
+            served.pushed(NodeId(1), 3, times, Duration::ZERO, &route);
+        }
+        let expected = RowTimes { count: 9, took: ms(30) };
+        assert_eq!(served.take()[0].pushed, expected);
     }
 }

@@ -100,7 +100,10 @@ impl Training {
         if is_last {
             self.pace.computed(self.since.elapsed());
         }
-        let gradient = padded(gradient, self.job.length - from as usize * ROW);
+        // Whole rows, and no row of a piece that was handed in before.
+        let rest = self.job.length.saturating_sub(from as usize * ROW);
+        let mut gradient = Vec::from_iter(gradient.take(rest));
+        gradient.resize(gradient.len().next_multiple_of(ROW), 0.0);
         let keys = KeyRange::new(from, from + (gradient.len() / ROW) as u64);
         let parts = self.executors.filter(executor, keys, gradient);
         let parts = parts.map_err(|error| self.failed("the gradient", error))?;

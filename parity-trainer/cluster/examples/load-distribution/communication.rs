@@ -1,0 +1,125 @@
+//! Gain of a wait-free backward pass: four workers behind links of limited rates (`tc tbf`, both
+//! ways), two servers without limits. The computation is slept, so that the processors of one
+//! machine, which all share, decide nothing.
+
+use std::io::{BufRead, BufReader};
+use std::time::{Duration, Instant};
+
+use parapet_cluster::array::FilterSpec;
+use parapet_cluster::node::Transport;
+use parapet_cluster::registry::Address;
+use parapet_cluster::roles::training::{NewTraining, ROW, Settled, Training, next_job};
+
+use crate::servers::{HUB, Network, REGISTRY, SERVERS as WORKERS, space, start};
+use crate::support::learning::new;
+use crate::workers::median;
+
+const SERVERS: usize = 2;
+const ROWS: usize = 2048;
+const SEGMENTS: usize = 8;
+/// Of a step: a third forward, two thirds backward.
+const COMPUTATION: Duration = Duration::from_millis(300);
+const STEPS: u64 = 40;
+/// Megabits per second of a worker's link; 0 for no limit.
+const RATES: [f64; 3] = [100.0, 1000.0, 0.0];
+
+const ARMS: [(&str, usize, &str); 4] = [
+    ("whole gradients", 1, ""),
+    ("wait-free", SEGMENTS, ""),
+    ("whole gradients, bf16", 1, "bf16"),
+    ("wait-free, bf16", SEGMENTS, "bf16"),
+];
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Work {
+    #[arg(long)]
+    leads: bool,
+    #[arg(long)]
+    segments: usize,
+    #[arg(long, default_value = "")]
+    filters: String,
+}
+
+impl Work {
+    /// Prints each step's time in milliseconds.
+    pub(crate) async fn run(&self) {
+        let address: Address = format!("parapet://{REGISTRY}").parse().unwrap();
+        let (registry, cluster) = (address.open().await.unwrap(), address.cluster());
+        let filters: FilterSpec = match self.filters.as_str() {
+            "" => FilterSpec::NONE,
+            filters => filters.parse().unwrap(),
+        };
+        let weights = vec![0.5; ROWS * ROW];
+        let transport = Transport::Sockets;
+        let mut training = if self.leads {
+            let new =
+                NewTraining { executors: WORKERS, shards: 8, filters, ..new(STEPS, &weights) };
+            Training::begin(&registry, cluster, transport, new).await.unwrap()
+        } else {
+            let job = next_job(&registry, None).await.unwrap();
+            Training::join(&registry, cluster, transport, job).await.unwrap()
+        };
+        while training.steps_done() < STEPS {
+            let begun = Instant::now();
+            for executor in training.to_do() {
+                tokio::time::sleep(COMPUTATION / 3).await;
+                for segment in (0..self.segments).rev() {
+                    tokio::time::sleep(COMPUTATION * 2 / 3 / self.segments as u32).await;
+                    let rows = ROWS / self.segments;
+                    let piece = std::iter::repeat_n(0.001, rows * ROW);
+                    training.push(executor, (segment * rows) as u64, piece).await.unwrap();
+                }
+            }
+            if training.settle().await.unwrap() == Settled::Done {
+                println!("{}", begun.elapsed().as_millis());
+            }
+        }
+        training.leave().await.unwrap();
+    }
+}
+
+/// Median time of the second half of the steps, in milliseconds.
+fn measure(rate: f64, segments: usize, filters: &str) -> f64 {
+    let network = Network::new(false);
+    if rate > 0.0 {
+        (0..WORKERS).for_each(|worker| network.limit(worker, rate));
+    }
+    let own = std::env::current_exe().unwrap();
+    let program = own.parent().unwrap().parent().unwrap().join("parapet-parameter-server");
+    let flags = format!("--replicas 1 --min-servers {SERVERS}");
+    let mut processes =
+        vec![start(HUB, &program, &format!("coordinator --serve {REGISTRY} {flags}"))];
+    std::thread::sleep(Duration::from_millis(500));
+    for _ in 0..SERVERS {
+        let words =
+            format!("server --registry parapet://{REGISTRY} --listen 10.78.0.254:0 {flags}");
+        processes.push(start(HUB, &program, &words));
+    }
+    let filters = if filters.is_empty() { String::new() } else { format!(" --filters {filters}") };
+    let words = format!("work --segments {segments}{filters}");
+    let mut leading = start(&space(0), &own, &format!("{words} --leads"));
+    processes.extend((1..WORKERS).map(|worker| start(&space(worker), &own, &words)));
+    let output = BufReader::new(leading.0.stdout.take().unwrap());
+    let times = output.lines().map(|line| line.unwrap().parse().unwrap());
+    median(times.skip(STEPS as usize / 2).collect())
+}
+
+pub(crate) fn bench() {
+    println!(
+        "{WORKERS} workers, 2 MiB of parameters on {SERVERS} servers, {} ms of slept computation a \
+         step; medians of {} steps.\n\n| Mbit/s of a worker's link | arm | ms a step | speed, of \
+         the computation alone |\n|---|---|---|---|",
+        COMPUTATION.as_millis(),
+        STEPS / 2
+    );
+    for rate in RATES {
+        for (name, segments, filters) in ARMS {
+            let step = measure(rate, segments, filters);
+            let limit = if rate > 0.0 { format!("{rate}") } else { "no limit".to_owned() };
+            println!(
+                "| {limit} | {name} | {step:.0} | {:.2} |",
+                COMPUTATION.as_millis() as f64 / step
+            );
+        }
+    }
+}
