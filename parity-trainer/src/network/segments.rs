@@ -13,7 +13,7 @@ const LEAST: usize = 16 << 10;
 /// The place where one segment ends and the next one begins.
 #[derive(Debug)]
 pub(crate) struct Border {
-    /// What the segment before gives.
+    /// The output of the segment before.
     pub output: Tensor,
     /// The same as the input of the next one: the gradient stops here.
     pub input: Tensor,

@@ -95,7 +95,7 @@ trait Task: std::fmt::Debug {
 
 struct Attempt {
     loss: Tensor,
-    /// Those of the network's segments, if it was cut.
+    /// Borders of the network's segments, if it was cut.
     borders: Vec<Border>,
     /// The loss as it is told: what validations tell, too.
     told: f64,

@@ -16,6 +16,7 @@
 mod changes;
 mod deal;
 mod executors;
+mod pulls;
 mod service;
 mod session;
 mod stale;

@@ -124,6 +124,7 @@ impl Training {
                 }
             });
         }
+        self.ask_ahead(executor, keys).await?;
         if !is_last {
             return Ok(());
         }

@@ -5,13 +5,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_parameter_server::{Clock, ServiceTime, Shared, WorkerId};
+use parapet_parameter_server::{Clock, KeyRange, ServiceTime, Shared, WorkerId};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::changes::{Changes, MembershipChange};
 use super::deal::PaceMeter;
 use super::executors::Executors;
+use super::pulls::Pulls;
 use super::service::ServiceMeter;
 use super::stale::Stale;
 use super::{Job, hosts_of};
@@ -58,8 +59,8 @@ pub struct Training {
     /// Executors that have handed in the next step's gradient.
     pub(super) handed_in: BTreeSet<usize>,
     pub(super) stale: Stale,
-    /// The pull of the parameters after the next step, and the executor that asks for them.
-    next: Option<(usize, Pending<Pulled>)>,
+    /// Pulls of the parameters after the next step.
+    next: Option<Pulls>,
     pub(super) failures: (mpsc::Sender<String>, mpsc::Receiver<String>),
     changes: Changes,
     pub(super) pace: PaceMeter,
@@ -214,16 +215,14 @@ impl Training {
                 let _ = timeout(LOOKS, self.view.changed()).await;
                 continue;
             };
-            let next = self.next.take().filter(|(asker, _)| own.contains(asker));
-            let (asker, mut pull) = match next {
+            let keys = self.job.keys();
+            let next = self.next.take().filter(|next| own.contains(&next.asker));
+            let mut next = match next.filter(|next| next.cover(keys)) {
                 Some(next) => next,
-                None => {
-                    let worker = self.executors.worker(asker);
-                    (asker, self.pull(&worker, self.clock().next()).await?)
-                }
+                None => self.ask(Pulls::new(asker, keys.end), keys).await?,
             };
             tokio::select! {
-                pulled = &mut pull => {
+                pulled = next.wait() => {
                     let pulled = pulled.map_err(|error| self.failed("the pull", error))?;
                     if self.take(pulled)? {
                         return Ok(Settled::Done);
@@ -234,11 +233,32 @@ impl Training {
                     return Err(self.failed("the gradient", cause));
                 }
                 changed = self.view.changed() => {
-                    self.next = Some((asker, pull));
+                    self.next = Some(next);
                     changed.map_err(|_| RegistryError::Closed)?;
                 }
             }
         }
+    }
+
+    /// Asks for these rows after the next step, for an executor that has handed in its gradient of
+    /// them.
+    async fn ask(&mut self, mut pulls: Pulls, rows: KeyRange) -> Result<Pulls> {
+        let worker = self.executors.worker(pulls.asker);
+        let pull = self.pull_rows(&worker, rows, self.clock().next()).await?;
+        pulls.add(rows, pull);
+        Ok(pulls)
+    }
+
+    /// The same while the gradients of earlier rows are computed.
+    pub(super) async fn ask_ahead(&mut self, executor: usize, rows: KeyRange) -> Result<()> {
+        // The last one to hand in, as in `settle_all`.
+        if self.adds_up() && self.own().last() == Some(&executor) {
+            let end = self.job.keys().end;
+            let next = self.next.take().filter(|next| next.asker == executor && rows.end < end);
+            let next = next.unwrap_or_else(|| Pulls::new(executor, end));
+            self.next = Some(self.ask(next, rows).await?);
+        }
+        Ok(())
     }
 
     /// Leaves the training; the process that leads it also ends it, for all.
@@ -267,7 +287,16 @@ impl Training {
     }
 
     pub(super) async fn pull(&self, worker: &Worker, clock: Clock) -> Result<Pending<Pulled>> {
-        let spec = TaskSpec::new(self.job.array(), self.job.keys(), clock);
+        self.pull_rows(worker, self.job.keys(), clock).await
+    }
+
+    async fn pull_rows(
+        &self,
+        worker: &Worker,
+        rows: KeyRange,
+        clock: Clock,
+    ) -> Result<Pending<Pulled>> {
+        let spec = TaskSpec::new(self.job.array(), rows, clock);
         let pull = worker.pull(spec).await;
         pull.map_err(|error| self.failed("the pull", error))
     }
