@@ -13,12 +13,12 @@ use crate::upstream::Transport;
 
 /// Abandons its query when dropped before the answer.
 pub(super) struct Waiting<'a, T: Transport> {
-    driver: &'a Arc<Driver<T>>,
-    query: QueryId,
+    pub(super) driver: &'a Arc<Driver<T>>,
+    pub(super) query: QueryId,
     /// Its own request, driven by the task that waits: that spares two task switches. It goes on
     /// in a task of its own if it is not over when the wait is.
-    own: Option<Sending>,
-    answered: bool,
+    pub(super) own: Option<Sending>,
+    pub(super) answered: bool,
 }
 
 /// Lets the tasks that are ready go first. What arrived together is then read together and sent
@@ -35,21 +35,8 @@ async fn after_ready_tasks() {
     std::future::poll_fn(wait).await
 }
 
-impl<'a, T: Transport> Waiting<'a, T> {
-    pub(super) fn new(driver: &'a Arc<Driver<T>>, query: QueryId, own: Option<Sending>) -> Self {
-        Self { driver, query, own, answered: false }
-    }
-
+impl<T: Transport> Waiting<'_, T> {
     pub(super) async fn answer(
-        mut self,
-        receiver: oneshot::Receiver<Answer<Output>>,
-    ) -> Option<Answer<Output>> {
-        let answer = self.wait(receiver).await;
-        self.answered = true;
-        answer
-    }
-
-    async fn wait(
         &mut self,
         mut receiver: oneshot::Receiver<Answer<Output>>,
     ) -> Option<Answer<Output>> {

@@ -294,7 +294,9 @@ impl<T: Transport> Driver<T> {
         let own = self.take_own(&own_input, &mut work);
         drop(own_input);
         self.run(work);
-        let answer = Waiting::new(self, query?, own).answer(receiver).await;
+        let mut waiting = Waiting { driver: self, query: query?, own, answered: false };
+        let answer = waiting.answer(receiver).await;
+        waiting.answered = true;
         Ok(answer.unwrap_or_else(|| {
             let reason = "the query was dropped without an answer";
             Answer::Failed(Failure::new(FailureKind::InstanceError, reason))

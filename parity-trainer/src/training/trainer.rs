@@ -123,7 +123,7 @@ impl Trainer {
     ) -> Result<Self> {
         let mut weights = Weights::of(&task.networks())?;
         let parts = vec![vec![0; plan.groups * plan.k]; place.parts()];
-        let backend = place.open(plan.rule, weights.initial())?;
+        let backend = place.open(plan.rule, &weights.parameters)?;
         if backend.takes_segments()
             && let [(_, network)] = task.networks()[..]
         {

@@ -19,7 +19,7 @@ pub(super) struct Weights {
     segments: Vec<usize>,
     /// Values that networks keep besides their weights, such as running moments.
     buffers: Vec<Tensor>,
-    parameters: ParameterSet,
+    pub(super) parameters: ParameterSet,
     gradients: ParameterSet,
 }
 
@@ -45,10 +45,6 @@ impl Weights {
             write_all(&mut self.buffers, &self.parameters.buffers)?;
         }
         write_all(&mut self.trainable, &self.parameters.values)
-    }
-
-    pub(super) fn initial(&self) -> &ParameterSet {
-        &self.parameters
     }
 
     /// Has the gradients of this network, the only one, computed and handed on in segments.

@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: benchmarks of the whole, timed by hand, never in a test.
 
+mod instance;
 mod load_distribution;
 mod overload;
 mod parameter_server;
@@ -17,6 +18,8 @@ use clap::Subcommand;
 pub(crate) enum Bench {
     /// The latency that the frontend adds, and its memory
     Serving(serving::Args),
+    /// An instance beside ONNX Runtime alone
+    Instance,
     /// Three times the capacity for a minute
     Overload,
     /// Push and pull of the parameter server, beside mxnet's kvstore
@@ -36,6 +39,7 @@ pub(crate) enum Bench {
 pub(crate) fn run(bench: &Bench) -> Result<()> {
     match bench {
         Bench::Serving(args) => serving::run(args),
+        Bench::Instance => instance::run(),
         Bench::Overload => overload::run(),
         Bench::ParameterServer(args) => parameter_server::run(args),
         Bench::LoadDistribution(args) => load_distribution::run(args),

@@ -5,7 +5,7 @@
 //! three times the capacity, then at the normal rate again. Needs the models of the demo.
 
 use super::report::Aim::{self, AtLeast, AtMost};
-use super::report::publish_frontend;
+use super::report::{FRONTEND, publish};
 use super::{configuration, prepare};
 use crate::cluster::Cluster;
 use crate::models::figure;
@@ -60,7 +60,7 @@ pub(super) fn run() -> Result<()> {
          refusing, ms | other failures | most memory, MB |\n\
          |---|---|---|---|---|---|---|---|---|\n{rows}\nUnder overload: "
     );
-    publish_frontend("cargo xtask bench overload", &text, &aims(capacity, &parts))
+    publish(FRONTEND, "cargo xtask bench overload", &text, &aims(capacity, &parts))
 }
 
 fn part(address: &str, pid: u32, title: String, rate: f64, seconds: u32) -> Result<Part> {

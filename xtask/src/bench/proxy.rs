@@ -7,7 +7,7 @@
 
 use super::peers::{start_emulated, start_nginx, wrk};
 use super::report::Aim::{AtLeast, AtMost};
-use super::report::{in_turns, publish_frontend, ratio, spread};
+use super::report::{self, FRONTEND, in_turns, ratio, spread};
 use super::{configuration, prepare};
 use crate::cluster::Cluster;
 use crate::models::figure;
@@ -107,5 +107,5 @@ fn publish(args: &Args, figures: &[Vec<Figures>]) -> Result<()> {
         AtMost(1.2, even_p99, "and at 2000/s"),
         AtMost(1.15, processor, "coding's processor time, times that without"),
     ];
-    publish_frontend("cargo xtask bench proxy", &text, &aims)
+    report::publish(FRONTEND, "cargo xtask bench proxy", &text, &aims)
 }

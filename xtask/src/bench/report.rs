@@ -4,6 +4,7 @@
 use crate::prelude::*;
 
 pub(crate) const FRONTEND: &str = "frontend/RESULTS.md";
+pub(crate) const MODELS: &str = "models/RESULTS.md";
 pub(crate) const PARAMETER_SERVER: &str = "parity-trainer/parameter-server/RESULTS.md";
 
 /// Puts `body` in the place of the file's section of this name, or at its end if it has none.
@@ -20,9 +21,9 @@ pub(super) enum Aim<'a> {
     AtMost(f64, f64, &'a str),
 }
 
-/// Prints a section of the frontend's results that ends with its aims, and writes it. Fails with
-/// those that were missed.
-pub(super) fn publish_frontend(name: &str, text: &str, aims: &[Aim<'_>]) -> Result<()> {
+/// Prints a section of a file of results that ends with its aims, and writes it. Fails with those
+/// that were missed.
+pub(super) fn publish(file: &str, name: &str, text: &str, aims: &[Aim<'_>]) -> Result<()> {
     let (mut figures, mut missed) = (Vec::new(), Vec::new());
     for aim in aims {
         let (Aim::AtLeast(wanted, figure, what) | Aim::AtMost(wanted, figure, what)) = aim;
@@ -36,7 +37,7 @@ pub(super) fn publish_frontend(name: &str, text: &str, aims: &[Aim<'_>]) -> Resu
     }
     let text = format!("{text}{}.\n", figures.join("; "));
     println!("{text}");
-    write(FRONTEND, name, &text)?;
+    write(file, name, &text)?;
     ensure!(missed.is_empty(), "missed: {}", missed.join(", "));
     Ok(())
 }
