@@ -1,7 +1,5 @@
 //! Permissions of keys.
 
-use std::sync::atomic::Ordering;
-
 use super::*;
 
 #[tokio::test]
@@ -118,9 +116,10 @@ async fn without_a_key_pages_of_other_sites_are_refused() {
 #[tokio::test]
 async fn instances_hear_how_long_a_client_waits() {
     let served = serve_plain(repository(), &[instance::start(None).await]).await;
+    let sample = SAMPLE.map(|value| value + 0.125);
     let left = async |parameters: &str| {
-        infer(served.address, &SAMPLE, parameters).await.is_right(&SAMPLE);
-        instance::TIMEOUT_US.load(Ordering::SeqCst)
+        infer(served.address, &sample, parameters).await.is_right(&sample);
+        instance::TIMEOUTS_US.lock()[&sample[0].to_bits()]
     };
     assert!((1..=700_000).contains(&left(r#""timeout":700000"#).await));
     // The configured one.

@@ -1,8 +1,8 @@
 //! An instance without a model: it computes the linear model itself.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -25,8 +25,9 @@ use super::{INPUTS, OUTPUTS, linear};
 /// An input that is never answered.
 pub const HANG: f32 = -777.0;
 
-/// The time limit of the last request, in microseconds.
-pub static TIMEOUT_US: AtomicU64 = AtomicU64::new(0);
+/// The time limit of the last request, in microseconds, by the bits of its first number: tests of
+/// one process share it.
+pub static TIMEOUTS_US: Mutex<BTreeMap<u32, u64>> = Mutex::new(BTreeMap::new());
 
 /// Answers at once, but for [`HANG`], with the request's id and parameters.
 pub async fn start(tls: Option<Arc<ServerTls>>) -> SocketAddr {
@@ -103,12 +104,12 @@ async fn serve(app: Router, tls: Option<Arc<ServerTls>>) -> SocketAddr {
 
 async fn predict(outputs: usize, headers: HeaderMap, body: Bytes) -> Response {
     let number = |value: &http::HeaderValue| value.to_str().unwrap().parse().unwrap();
-    if let Some(timeout) = headers.get("parapet-timeout-us") {
-        TIMEOUT_US.store(number(timeout), Ordering::SeqCst);
-    }
     let length = number(&headers[HEADER_CONTENT_LENGTH]) as usize;
     let request = decode_request(body, Some(length)).unwrap();
     let values = request.inputs[0].f32s().unwrap();
+    if let Some(timeout) = headers.get("parapet-timeout-us") {
+        TIMEOUTS_US.lock().insert(values[0].to_bits(), number(timeout));
+    }
     if values[0] == HANG {
         std::future::pending::<()>().await;
     }
