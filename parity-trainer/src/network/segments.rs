@@ -25,7 +25,7 @@ impl Network {
     pub(crate) fn cut(&self, most: usize) -> Vec<usize> {
         let trained: Vec<_> = self.layers.iter().map(layer::Layer::trained).collect();
         let all: usize = trained.iter().map(|(_, numbers)| numbers).sum();
-        let least = (all / most.max(1)).max(LEAST);
+        let least = all.div_ceil(most.max(1)).max(LEAST);
         let (mut cuts, mut tensors) = (Vec::new(), vec![0]);
         // From the last layer: it is the first to have gradients.
         let mut numbers = 0;

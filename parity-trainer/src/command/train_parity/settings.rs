@@ -189,6 +189,7 @@ impl Checked for Settings {
         let is_learned = self.is_learned();
         let only_learned = "only a learned code has it; leave it out, or set encoder = \"learned\"";
         let only_stack = "only a stack has it; leave it out, or set encoder = \"stack\"";
+        let only_cluster = "only a cluster has it; leave it out, or give --cluster";
         let uneven =
             "a step's coding groups are dealt out to them evenly: give a divisor of --batch";
         let is_uneven = !self.common.batch.is_multiple_of(self.executors());
@@ -211,6 +212,7 @@ impl Checked for Settings {
                 "wait-free",
                 "--clip needs the whole gradient first; leave one of them out",
             ),
+            (self.cluster.is_none() && self.wait_free.is_some(), "wait-free", only_cluster),
         ] {
             if is_misplaced {
                 return Err(TrainError::Input(format!("--{name}: {problem}")));
