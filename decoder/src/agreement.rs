@@ -15,8 +15,7 @@ const MOST_UNMEASURED: f32 = 0.99;
 #[derive(strum::Display, strum::EnumString, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum OutputKind {
-    /// One score for each class, along the only axis beside the batch: 0 where the top classes are
-    /// equal, else 1.
+    /// A score per class, on the only axis beside the batch: 0 where the top classes agree, else 1.
     Classes,
     /// Probabilities of labels that exclude each other not (sigmoids): the part of the labels that
     /// are on different sides of 0.5.
@@ -27,8 +26,7 @@ pub enum OutputKind {
     Embedding,
     /// Corners `x1, y1, x2, y2` along the last axis: 1 less the least intersection over union.
     Boxes,
-    /// A score for each class (first axis) at each position: the part of the positions whose top
-    /// classes differ.
+    /// A score per class (first axis) and position: the part of positions whose top classes differ.
     Map,
 }
 

@@ -67,8 +67,7 @@ impl Calibration {
     }
 
     /// The table for `measured`, each a reconstruction's score and whether it agreed: at most
-    /// `bins` bins of about as many of them each. `None` without measurements or with a score that
-    /// is no number.
+    /// `bins` bins of about as many of them each. `None` without measurements or with a NaN score.
     pub fn fit(score: Score, measured: &[(f32, bool)], bins: usize) -> Option<Self> {
         let bins = bins.clamp(1, MAX_BINS);
         let mut sorted = measured.to_vec();

@@ -7,8 +7,7 @@
 //!   parity rows that answered) and [`SlotDecoder`] (any number of them, from any one parity
 //!   output); [`build_decoder`] makes the one that a code wants.
 //! - [`Agreement`]: what an output means ([`OutputKind`]), and when two of them agree.
-//! - [`Score`]: how sure a reconstruction is of its top class; [`Calibration`]: what that is worth,
-//!   as measured.
+//! - [`Score`]: how sure a reconstruction is of its top class; [`Calibration`]: its measured worth.
 
 mod agreement;
 mod calibration;

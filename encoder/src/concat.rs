@@ -1,5 +1,4 @@
-//! Concatenation for images: the k images of a group, shrunk, side by side in one image (ParM
-//! section 4.2.3).
+//! Concatenation: the k images of a group, shrunk, side by side in one image (ParM section 4.2.3).
 //!
 //! The parity query has the shape of one image, `[channels, height, width]`. Its grid is 1 x 2
 //! cells for k = 2 and `ceil(sqrt(k))` squared beyond; images fill it in slot order, row by row,
@@ -123,9 +122,8 @@ impl ConcatEncoder {
         }
     }
 
-    /// The same where an output pixel is the mean of two pixels of each of `ROWS` rows, as it is
-    /// for k up to 4 where sizes are even: in one pass, so that it takes about as long as a copy
-    /// of the image.
+    /// The same where an output pixel is the mean of two pixels of each of `ROWS` rows, as for k up
+    /// to 4 and even sizes: in one pass, so that it takes about as long as a copy of the image.
     fn shrink_pairs<const ROWS: usize>(
         &self,
         image: &[f32],

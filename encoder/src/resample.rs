@@ -1,10 +1,9 @@
 //! Shrinking an image axis by area averaging (a box filter), anti-aliased for any factor.
 //!
 //! Own code, where a library would be the rule: a cell is written straight into its place in the
-//! parity query, from planes of `f32`, with nothing allocated and nothing shared between threads.
+//! parity query, from `f32` planes, with nothing allocated and nothing shared between threads.
 //! `fast_image_resize` has the filter and the pixel type, but a resizer holds scratch that each
-//! call borrows mutably, so every thread would need one of its own; the others take interleaved or
-//! 8-bit pixels.
+//! call borrows mutably, so each thread needs its own; the others take interleaved or 8-bit pixels.
 
 use std::ops::Range;
 

@@ -50,8 +50,7 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Starts what `config` says. Models that are configured as they are in `before` go on as
-    /// they are there.
+    /// Starts what `config` says. Models configured as in `before` go on as they are there.
     pub(crate) fn start(config: FrontendConfig, before: Option<&Self>, metrics: &Metrics) -> Self {
         let model = |model: ModelConfig| {
             let name = model.entry.name.clone();

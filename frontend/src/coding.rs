@@ -12,8 +12,7 @@ use tokio::sync::Semaphore;
 
 use crate::payload::{Input, Output};
 
-/// Reason why a parity query or a reconstruction could not be computed. The group goes on without
-/// it.
+/// Reason why a parity query or reconstruction could not be computed. The group goes on without it.
 #[derive(Debug, Error)]
 pub enum CodingError {
     #[error(transparent)]

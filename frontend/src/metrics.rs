@@ -158,8 +158,7 @@ pub struct ClassLabels {
     pub code: String,
 }
 
-/// A counter of what an engine adds up itself. A model that is served anew begins at zero; its
-/// counters go on.
+/// Counter of what an engine sums itself. A model served anew begins at zero; its counters go on.
 #[derive(Debug)]
 struct Total {
     counter: Counter,

@@ -81,8 +81,7 @@ async fn within<T>(
     timeout(limit, asked).await.unwrap_or(Err(Unready::TooLate(limit)))
 }
 
-/// Asks every instance of a model once whether it is ready and fits. Each has its name, with model
-/// and pool.
+/// Asks every instance of a model once if it is ready and fits. Each has its name, model and pool.
 pub async fn check(config: &ModelConfig) -> Vec<(String, Result<(), String>)> {
     let (transport, limit) = (Instances::new(config), config.settings.health.timeout);
     let mut checked = Vec::new();

@@ -129,8 +129,7 @@ pub struct Provenance {
     pub expected_error: Option<f32>,
     /// For a reconstruction, the code's short name.
     pub code: Option<String>,
-    /// Scale of the output's numbers: the deployed model's own, but for reconstructions
-    /// by some codes.
+    /// Scale of the output's numbers: the deployed model's, but for some codes' reconstructions.
     pub domain: OutputDomain,
 }
 

@@ -78,10 +78,9 @@ impl Frontend {
         &self.app
     }
 
-    /// Serves until `shutdown` resolves. Then, in order: it says that it is not ready and serves
-    /// on for the drain's delay, asking clients to go elsewhere; accepts no more; lets requests
-    /// in flight finish within the grace period, and with them their coding groups; and drops
-    /// what is left.
+    /// Serves until `shutdown` resolves. Then, in order: it says it is not ready and serves on for
+    /// the drain's delay, asking clients to go elsewhere; accepts no more; lets requests in flight
+    /// finish within the grace period, and with them their coding groups; and drops what is left.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> DrainReport {
         let Self { app, settings, .. } = self;
         let mut tasks = JoinSet::new();

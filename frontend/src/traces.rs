@@ -41,8 +41,7 @@ const EXPORT_TIMEOUT: Duration = Duration::from_secs(3);
 pub struct TraceSettings {
     /// The collector: `http://HOST:PORT`, OTLP over gRPC.
     pub endpoint: String,
-    /// The share of requests that are traced, 0 to 1, of those whose clients do not say by
-    /// `traceparent`.
+    /// Share of requests traced, 0 to 1, of those whose clients do not say by `traceparent`.
     #[serde(default = "one_percent")]
     pub share: f64,
     #[serde(default = "service_name")]
@@ -181,8 +180,7 @@ impl Trace {
     }
 }
 
-/// The traces that an upstream request belongs to: its query's, or those of all traced members
-/// of its group.
+/// The traces of an upstream request: its query's, or those of all traced members of its group.
 #[derive(Debug, Clone, Default)]
 pub struct Members(SmallVec<[Member; 1]>);
 

@@ -8,8 +8,7 @@
 //! - [`schedule`]: planned times from a seed; pure.
 //! - [`payload`]: rows of an image file as request bodies, encoded before the run.
 //! - [`target`]: the server under load, behind the trait [`target::Transport`].
-//! - [`run`]: sends each request on time and records what came of it; generic over pacing and
-//!   transport.
+//! - [`run`]: sends requests on time and records their outcomes; generic over pacing and transport.
 //! - [`compare`]: strategies measured under one schedule, with intervals; pure.
 //! - [`experiment`]: strategies, instances and faults, for real and simulated runs; pure.
 //! - [`simulate`]: a whole cluster in virtual time; pure.

@@ -13,8 +13,7 @@ use parapet_onnx::external_data;
 use crate::engine::onnx::{GraphTensor, graph_tensor, open, value};
 use crate::engine::{OnnxRuntime, Provider, one_line, zeros};
 
-/// Shape of an input's samples, where the graph leaves axes free: `NAME=3,224,224`. -1 leaves one
-/// free.
+/// Shape of an input's samples if the graph leaves axes free: `NAME=3,224,224`. -1 leaves one free.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GivenShape {
     pub input: String,
@@ -129,8 +128,7 @@ fn shapes_of_answer(session: &mut Session, inputs: &[TensorSpec]) -> ort::Result
 }
 
 /// Puts a model into the repository at `root`, as its version 1: with its file, those that its
-/// graph keeps weights in, and its `model.toml`. Returns true if another model was there by that
-/// name.
+/// graph keeps weights in, and its `model.toml`. Returns true if another model had that name.
 ///
 /// # Errors
 /// If a file cannot be read or written.

@@ -1,7 +1,6 @@
 //! Parapet: inference engines, dynamic batching and the model-instance server.
 //!
-//! An [`Instance`] serves models of a repository by the Open Inference Protocol. A request passes
-//! through
+//! An [`Instance`] serves models of a repository by the Open Inference Protocol. A request's path:
 //!
 //! ```text
 //! server (decode, admit) -> batching (queue, join) -> engine (ONNX Runtime)

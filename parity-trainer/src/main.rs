@@ -76,8 +76,7 @@ fn limit_spinning() {
     }
 }
 
-/// Returns the programs that `cluster up` starts: servers without libtorch where that program is
-/// beside this one.
+/// Programs that `cluster up` starts: servers without libtorch if that program is beside this one.
 fn programs(threads: usize) -> cluster::Programs {
     let worker = std::env::current_exe().ok();
     let beside = |own: &std::path::PathBuf| own.with_file_name("parapet-parameter-server");

@@ -38,8 +38,7 @@ impl Trainings {
         log.lines().map(serde_json::from_str).filter_map(Result::ok).collect()
     }
 
-    /// Output of `top` for the cluster of a registry, asked from one place; nothing if the registry
-    /// does not answer.
+    /// Output of `top` for a registry's cluster, asked from one place; nothing if it is silent.
     pub(crate) fn top(&self, place: &Place, registry: &str) -> Result<String> {
         let sh = shell()?;
         let command = place.command(&sh, &self.trainer);

@@ -14,8 +14,7 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, FileError> {
 /// Reads `text`.
 ///
 /// # Errors
-/// One line, for text that is no TOML, or in which a field is unknown, missing or of the wrong
-/// type.
+/// One line, for text that is no TOML, or where a field is unknown, missing or of the wrong type.
 pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     let at = |field: &str, error: &toml::de::Error| {
         let start = error.span().map_or(0, |span| span.start);

@@ -33,8 +33,7 @@ pub struct Conv<'a> {
     pub dilation: usize,
 }
 
-/// Batch normalisation with fixed statistics: `scale * (x - mean) / sqrt(variance + epsilon) +
-/// bias`.
+/// Batch normalisation by fixed statistics: `scale * (x - mean) / sqrt(variance + epsilon) + bias`.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchNorm<'a> {
     /// `[channels]`.
@@ -109,8 +108,7 @@ impl GraphBuilder {
         })
     }
 
-    /// A fully connected layer: `[columns]` to `[rows]`, `weights` being rows x columns, row-major,
-    /// `bias` `[rows]`.
+    /// Dense layer: `[columns]` to `[rows]`; `weights` rows x columns, row-major; `bias` `[rows]`.
     pub fn gemm(self, weights: &[f32], bias: &[f32]) -> Self {
         self.layer("Gemm", |layer| {
             let &[columns] = layer.shape.as_slice() else {

@@ -69,8 +69,7 @@ pub fn decode_response(
     })
 }
 
-/// The header, and the part of the body after it, of which each announced tensor takes
-/// the next piece.
+/// The header, and the body after it, of which each announced tensor takes the next piece.
 fn split(body: &Bytes, header_length: Option<usize>) -> Result<(Bytes, Bytes), ProtocolError> {
     let header_length = header_length.unwrap_or(body.len());
     if header_length > body.len() {

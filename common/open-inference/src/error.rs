@@ -1,5 +1,4 @@
-//! Mistakes of messages. Their errors repeat a message's text as [`Excerpt`]s, so that none is
-//! long.
+//! Mistakes of messages. Their errors repeat a message's text as [`Excerpt`]s, so none is long.
 
 use std::fmt;
 

@@ -55,8 +55,7 @@ impl fmt::Debug for Excerpt {
     }
 }
 
-/// Text of an error as servers send it: one line of at most 1 KiB. Last line of defence behind
-/// [`Excerpt`].
+/// Text of an error as servers send it: one line, at most 1 KiB. Last defence behind [`Excerpt`].
 pub fn error_text(error: &dyn fmt::Display) -> String {
     let mut line = Line(String::new());
     if write!(line, "{error}").is_err() {

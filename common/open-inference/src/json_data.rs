@@ -1,8 +1,7 @@
 //! A tensor's JSON `data`: reading it straight into little-endian bytes, and writing it from them.
 //!
 //! `data` is an array of elements, flat or nested in row-major order; only the number of elements
-//! is held against the shape. No tree of JSON values is built: a 3 KB tensor would take 25 KB of
-//! them.
+//! is held against the shape. No tree of JSON values is built: a 3 KB tensor would take 25 KB.
 
 use std::fmt;
 

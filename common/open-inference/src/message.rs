@@ -130,8 +130,7 @@ pub struct TensorMetadata {
 }
 
 impl TensorMetadata {
-    /// Describes a batched tensor whose samples have shape `sample`: the batch axis goes in
-    /// front as -1.
+    /// Describes a batched tensor with samples of shape `sample`: the batch axis goes first as -1.
     pub fn batched(name: &str, datatype: Datatype, sample: &[i64]) -> Self {
         Self { name: name.to_owned(), datatype, shape: [&[-1], sample].concat() }
     }

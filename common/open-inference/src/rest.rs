@@ -98,8 +98,7 @@ pub fn respond_error(
     response
 }
 
-/// The answer to a request with these headers, compressed if its client likes that best and it is
-/// worth it.
+/// Answer to a request with these headers, compressed if its client likes that best and it pays.
 pub async fn respond_encoded(encoded: Encoded, request: &HeaderMap) -> Response<Bytes> {
     let content_type = encoded.content_type();
     let Encoded { mut body, header_length } = encoded;

@@ -29,8 +29,7 @@ pub(crate) struct Contents<'r> {
 }
 
 impl Contents<'_> {
-    /// Sets memory aside for `more` bytes of a tensor, and for `copies` bytes that are needed while
-    /// it is read.
+    /// Reserves memory for `more` bytes of a tensor, and for `copies` bytes needed to read it.
     pub(crate) fn grow(&mut self, more: usize, copies: usize) -> Result<(), ProtocolError> {
         self.bytes = self.bytes.saturating_add(more);
         let (bytes, limit) = (self.bytes, self.limit);

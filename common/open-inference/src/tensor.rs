@@ -15,8 +15,7 @@ pub struct Tensor {
     pub datatype: Datatype,
     /// Length of each axis, the batch axis first.
     pub shape: Vec<usize>,
-    /// Contents; agrees with `shape` and `datatype` in every tensor that [`Tensor::new`] or
-    /// the codec made.
+    /// Contents; agree with `shape` and `datatype` in every tensor of [`Tensor::new`] or the codec.
     pub data: Bytes,
     /// The client's or the server's own, passed on; none of those that the codec reads.
     pub parameters: Parameters,
@@ -147,8 +146,7 @@ impl Tensor {
         Self::new(self.name.clone(), Datatype::Bytes, shape, data.into())
     }
 
-    /// The elements of a BYTES tensor, without their lengths; ends at the first whose length is
-    /// not all there.
+    /// Elements of a BYTES tensor, without their lengths; ends at the first whose length is torn.
     pub fn byte_strings(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = &self.data[..];
         std::iter::from_fn(move || {

@@ -55,8 +55,7 @@ pub enum Action<I, O> {
         /// The r parity outputs; `None` where missing.
         parity: Vec<Option<Arc<O>>>,
     },
-    /// Give the client its answer. Exactly one for each accepted query that is not abandoned
-    /// (CG-1).
+    /// Give the client its answer. Exactly one per accepted query that is not abandoned (CG-1).
     Answer {
         /// Query that is answered.
         query: QueryId,
@@ -85,8 +84,7 @@ pub enum Answer<O> {
 /// An approximate answer beside the deployed model's own prediction.
 #[derive(Debug, Clone)]
 pub enum Comparison<O> {
-    /// The exact prediction came after a reconstruction, or a backup model's prediction,
-    /// had been sent.
+    /// The exact prediction came after a reconstruction, or a backup model's prediction, was sent.
     LateTruth {
         /// The class of the query.
         class: ClassId,

@@ -71,8 +71,7 @@ impl<I, O> Engine<I, O> {
     /// Takes a query. Its own request is the first thing appended (CG-3).
     ///
     /// # Errors
-    /// [`Rejected`] when a bound is reached or its deadline has passed; nothing is to be done
-    /// for it then.
+    /// [`Rejected`] when a bound is reached or its deadline has passed; then nothing is to be done.
     pub fn arrive(
         &mut self,
         now: Time,
@@ -188,8 +187,7 @@ impl<I, O> Engine<I, O> {
     ) {
         self.core.now = now;
         let answered = match output.map(Arc::new) {
-            // CG-2: if the exact prediction came while this was computed, the query no longer
-            // waits.
+            // CG-2: if the exact prediction came while this was computed, the query waits no more.
             Some(output) if self.core.is_waiting(query) => {
                 self.core.answer(query, Answer::Reconstructed(Arc::clone(&output)));
                 Some(output)
@@ -236,8 +234,7 @@ impl<I, O> Engine<I, O> {
     }
 
     /// A new instance for `pool`: down, and so without requests, until
-    /// [`instance_up`](Self::instance_up) says that it is well. `None` for a pool that
-    /// is not there.
+    /// [`instance_up`](Self::instance_up) says it is well. `None` for a pool that is not there.
     pub fn instance_joined(&mut self, pool: PoolId) -> Option<InstanceId> {
         self.core.join(pool)
     }

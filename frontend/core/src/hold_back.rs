@@ -25,8 +25,7 @@ pub enum HoldBackPolicy {
         percentile: f64,
         /// Never less than this.
         min: Duration,
-        /// Never more than this; also the value until [`HoldBack::WARM_UP`] predictions
-        /// have been seen.
+        /// Never more than this; also the value until [`HoldBack::WARM_UP`] predictions are seen.
         max: Duration,
         /// Never more than this many medians of the same latency. Once stragglers are more frequent
         /// than `percentile` leaves room for, the quantile is their own latency, and a client that
@@ -107,8 +106,7 @@ impl HoldBack {
         }
     }
 
-    /// Puts something in place of the configured policy; `None` puts that back. What was
-    /// learned is kept.
+    /// Replaces the configured policy; `None` puts it back. What was learned is kept.
     pub fn set_override(&mut self, change: Option<HoldBackOverride>) {
         self.policy = change
             .map_or_else(|| self.configured.clone(), |change| self.configured.changed(change));

@@ -119,8 +119,7 @@ pub struct Row(pub u8);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DomainId(pub u32);
 
-/// Common ground of queries that may share a group. Queries of equal keys may mix, and no others
-/// (CG-6).
+/// Common ground of queries that may share a group. Only queries of equal keys may mix (CG-6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupKey {
     /// Mixing domain of its tenants.

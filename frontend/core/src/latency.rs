@@ -7,8 +7,7 @@
 //! client would have waited. So both figures are of the same queries.
 //!
 //! Answers count when they are given, late truths when they come, so that the second figure trails
-//! the first by as long as a late truth is awaited. Queries that failed count only if it was for
-//! their deadline.
+//! the first by the wait for a late truth. Failed queries count only if it was for their deadline.
 //!
 //! [`Comparison`]: crate::Comparison
 
@@ -124,8 +123,7 @@ impl LatencyWindow {
 
 impl Slot {
     fn clear(&mut self) {
-        // One that was never used has no memory of its own yet, which writing zeros to it would
-        // change.
+        // One never used has no memory of its own yet, which writing zeros to it would change.
         let used = [&mut self.own, &mut self.approximated, &mut self.without].into_iter();
         used.filter(|histogram| !histogram.is_empty()).for_each(Histogram::reset);
     }

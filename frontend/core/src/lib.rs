@@ -25,12 +25,10 @@
 //!   up), or its own prediction is lost for good.
 //! - **CG-5** a group that does not fill in time is completed with recently answered queries,
 //!   with slots with its own first one.
-//! - **CG-6** groups mix only queries of one [`GroupKey`]; a bad output can spoil at most its
-//!   group.
+//! - **CG-6** groups mix only queries of one [`GroupKey`]; a bad output spoils at most its group.
 //! - **CG-7** redundant work is budgeted and shed first; without parity instances serving goes on
 //!   plainly.
-//! - **CG-8** a client that goes away cancels its work, except a prediction that its group still
-//!   needs.
+//! - **CG-8** a client that goes away cancels its work, except a prediction its group still needs.
 
 mod action;
 mod budget;

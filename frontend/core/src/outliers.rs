@@ -173,8 +173,7 @@ impl Outliers {
         allowed
     }
 
-    /// It is gone. What it has in flight may end still, and is remembered: a word for each instance
-    /// that ever left.
+    /// It is gone. What it has in flight may end and is remembered: a word per instance ever gone.
     pub(crate) fn forget(&mut self, instance: InstanceId) {
         self.records.remove(&instance);
     }

@@ -198,8 +198,7 @@ impl Pool {
         self.slots
     }
 
-    /// Gives instances so many slots. Call [`start_next`](Self::start_next) until it returns `None`
-    /// afterwards.
+    /// Sets instances' slots. Then call [`start_next`](Self::start_next) until it returns `None`.
     pub(crate) fn set_slots(&mut self, slots: u32) {
         if std::mem::replace(&mut self.slots, slots) == slots {
             return;
@@ -259,8 +258,7 @@ impl Pool {
     }
 
     /// Takes a job. Of the instances with a free slot it goes to the least loaded, longest idle one
-    /// that is not in `avoid`; if there is none such, to any free one: avoiding never makes a job
-    /// wait (CG-3).
+    /// not in `avoid`; if there is none, to any free one: avoiding never makes a job wait (CG-3).
     pub(crate) fn submit(&mut self, job: JobId, avoid: Avoid) -> Submitted {
         match self.free_beside(&avoid).or_else(|| self.free().next()) {
             Some(instance) => {
@@ -345,8 +343,7 @@ impl Pool {
         self.change(instance, |state| &mut state.up, up)
     }
 
-    /// Ejects an instance, or lets it back in; as [`set_up`](Self::set_up), which leaves this
-    /// as it is.
+    /// Ejects an instance or readmits it; as [`set_up`](Self::set_up), which leaves this as it is.
     pub(crate) fn set_ejected(&mut self, instance: InstanceId, ejected: bool) -> bool {
         self.change(instance, |state| &mut state.ejected, ejected)
     }

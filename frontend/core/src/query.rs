@@ -63,8 +63,7 @@ pub(crate) struct Query<I> {
     pub(crate) lost: Option<Failure>,
     pub(crate) late_timer: Option<Time>,
     pub(crate) give_up_timer: Option<Time>,
-    /// It was answered with an approximation, and its own request was under way: that one's time is
-    /// to be counted.
+    /// Answered with an approximation, its own request under way, whose time is to be counted.
     pub(crate) truth_awaited: bool,
 }
 

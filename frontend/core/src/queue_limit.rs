@@ -70,8 +70,7 @@ pub struct QueueLimit {
     is_cut: bool,
 }
 
-/// Requests over which the service time is averaged, and from which it is known well enough
-/// to be kept.
+/// Requests over which the service time is averaged and from which it is known well enough to keep.
 const ENOUGH: u32 = 128;
 /// A straggler counts as no more than this many times the average.
 const CLIP: f64 = 4.0;
@@ -83,8 +82,7 @@ const OVERLOAD: Duration = Duration::from_secs(1);
 const FORGOTTEN: u128 = 100;
 /// Service times over which waits are judged.
 const SERVICES: f64 = 3.0;
-/// The fixed bound is tried again after this many times what it took to fill, and after this long
-/// at least.
+/// The fixed bound is retried after this many times what it took to fill, at least after this long.
 const FILLS: u32 = 200;
 const TRY_AGAIN: Duration = Duration::from_secs(10);
 

@@ -12,8 +12,7 @@
 //! | `POST /live/models/NAME/redundancy` | `{"on": false}`: queries get no redundancy from now on |
 //! | `POST /live/models/NAME/hold_back` | one of `fixed_ms`, `percentile`, `configured: true` |
 //!
-//! Without keys in the configuration it listens on a loopback address only; [`access`] says who may
-//! enter then.
+//! Without configured keys it listens on loopback only; [`access`] says who may enter then.
 
 mod access;
 mod page;

@@ -1,5 +1,4 @@
-//! The frontend's configuration: one TOML file, resolved to ready-built objects before anything is
-//! started.
+//! Frontend configuration: one TOML file, resolved to ready-built objects before anything starts.
 //!
 //! Every mistake is one line that names the file, the field and the fix ([`ConfigError`]).
 //! `docs/frontend.md` describes every field.
@@ -62,8 +61,7 @@ impl FrontendConfig {
         resolve::resolve(path, read(path, text)?)
     }
 
-    /// Asks the instances of models that are not in the repository what these take and give, for up
-    /// to `wait`.
+    /// Asks instances of models not in the repository what these take and give, for up to `wait`.
     pub async fn describe(mut self, wait: Duration) -> Result<Self, ConfigError> {
         let asked = self.undescribed.drain(..);
         let asked = asked.map(|undescribed| undescribed.describe(self.path.clone(), wait));

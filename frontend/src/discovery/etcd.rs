@@ -157,8 +157,7 @@ fn decode(text: &str) -> String {
     String::from_utf8_lossy(&STANDARD.decode(text).unwrap_or_default()).into_owned()
 }
 
-/// The first key after all that begin with `prefix`; a zero byte, which stands for the end, if
-/// there is none.
+/// The first key after all that begin with `prefix`; a zero byte, for the end, if there is none.
 fn end_of(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
     while let Some(last) = end.pop() {

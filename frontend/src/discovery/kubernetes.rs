@@ -1,6 +1,5 @@
 //! Kubernetes: the endpoints of a service, from its EndpointSlices. They are listed once and
-//! watched from there on; when the watch ends, which it does every few minutes, they are listed
-//! anew.
+//! watched from there; when the watch ends, which it does every few minutes, they are listed anew.
 //!
 //! The frontend's service account needs `list` and `watch` on `endpointslices` of
 //! `discovery.k8s.io`.

@@ -1,6 +1,5 @@
 //! Where instances are, while it changes: a [`Discovery`] names the whole set of addresses again
-//! and again, [`follow`] keeps the last one that was known, and [`difference`] says who joined and
-//! who left.
+//! and again, [`follow`] keeps the last one known, and [`difference`] says who joined and who left.
 //!
 //! ```text
 //!   DNS, etcd, Kubernetes --Discovery::next--> follow --View--> difference --> joins and leaves
@@ -65,9 +64,8 @@ pub fn difference<Id: Copy>(
 }
 
 pub trait Discovery: Send + 'static {
-    /// The whole set, as soon as there may be something new: the first time at once. It may be the
-    /// same again. After an error the next call begins anew. Every wait but that for news has a
-    /// bound.
+    /// The whole set, as soon as there may be news: the first time at once. It may be the same
+    /// again. After an error the next call begins anew. Every wait but that for news has a bound.
     fn next(&mut self) -> impl Future<Output = Result<Addresses, DiscoveryError>> + Send;
 }
 

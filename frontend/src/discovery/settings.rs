@@ -114,8 +114,7 @@ impl Settings {
         self.etcd.as_ref()?.loaded.as_ref()
     }
 
-    /// Follows the backend, of settings that were [checked](Self::check) and [loaded](Self::load);
-    /// see [`follow`].
+    /// Follows the backend once [checked](Self::check) and [loaded](Self::load); see [`follow`].
     pub fn follow(&self, name: String) -> watch::Receiver<View> {
         #[cfg(feature = "kubernetes")]
         if let Some(kubernetes) = &self.kubernetes {

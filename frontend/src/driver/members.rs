@@ -15,8 +15,7 @@ use super::Driver;
 use crate::discovery::{Place, View, difference, sleep_about};
 use crate::upstream::{Transport, Unready};
 
-/// While an instance is down, another reason is logged this long after the last one at the
-/// earliest.
+/// While an instance is down, another reason is logged this long after the last at the earliest.
 const LOG_AGAIN: Duration = Duration::from_secs(30);
 /// So long an instance that joined may take to be ready before that is worth a warning.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
@@ -79,8 +78,7 @@ impl<T: Transport> Driver<T> {
                 }
             }
             *member.unready.lock() = reason;
-            // A suspected instance is down for the engine already; only a check that succeeds
-            // brings it back.
+            // Suspected, it is down for the engine already; only a successful check brings it back.
             if ready || !up {
                 self.found(instance, ready);
             }
@@ -123,15 +121,13 @@ impl<T: Transport> Driver<T> {
             locked.was_up |= ready && instance.pool == PoolId::DEPLOYED;
             locked.engine.instance_up(now, instance, ready, &mut locked.actions);
         });
-        // Under the table's lock, so that a check that ends late brings no series of an instance
-        // that left back.
+        // Under the table's lock, so a check ending late brings no departed instance's series back.
         if let Some(member) = self.members.lock().get(&instance) {
             self.meters.instance_up(instance.pool, &member.name, Some(ready));
         }
     }
 
-    /// A new instance. It gets requests once a check has found it ready. `None` for a pool that
-    /// is not there.
+    /// A new instance. It gets requests once a check finds it ready. `None` for an unknown pool.
     fn join(self: &Arc<Self>, pool: PoolId, place: &Place) -> Option<InstanceId> {
         let instance = self.feed(|engine, _, _| engine.instance_joined(pool))?;
         let name = self.transport.join(instance, place);
@@ -157,8 +153,7 @@ impl<T: Transport> Driver<T> {
         loop {
             let now = view.borrow_and_update().clone();
             {
-                // Under the table's lock, so that a driver that is retired meanwhile brings no
-                // series back.
+                // Under the table's lock, so that a driver retired meanwhile brings no series back.
                 let mut discovering = self.discovering.lock();
                 if self.retired.is_cancelled() {
                     return;

@@ -78,8 +78,7 @@ struct Waiter {
 }
 
 impl<T> Driver<T> {
-    /// Ends the health checks, and the timer once nothing waits for it: what is in flight has its
-    /// end by then.
+    /// Ends health checks, and the timer once nothing needs it: all in flight has ended by then.
     pub fn stop(&self) {
         self.stop.cancel();
     }

@@ -20,8 +20,7 @@ use crate::payload::{Input, Output};
 use crate::traces::{Members, Trace};
 use crate::upstream::Transport;
 
-/// Inputs of more bytes than this are encoded on another thread, so that no request waits behind
-/// them (CG-3).
+/// Bytes above which an input is encoded on another thread, so no request waits behind it (CG-3).
 const ENCODE_INLINE_BYTES: usize = 64 * 1024;
 
 static NOT_ENCODED: LogLimit = LogLimit::new();

@@ -62,8 +62,7 @@ impl Instance {
         let way = match tls {
             None => Way::Plain(client(endpoint.connect_lazy(), max_bytes)),
             Some(tls) => {
-                // Requests are for the server's name, as in their URIs; only connecting is of the
-                // address.
+                // Requests name the server, as their URIs do; only connecting is of the address.
                 let origin = format!("https://{}", Scheme::split(name).1).parse();
                 let endpoint = origin.map_or(endpoint.clone(), |origin| endpoint.origin(origin));
                 Way::WithinTls(Box::new(WithinTls::new(endpoint, address, tls, max_bytes)))
@@ -171,8 +170,7 @@ impl Instance {
         let kind = match status.code() {
             // Our own client gives up when the time is over that it has told the instance.
             _ if has_cause::<TimeoutExpired>(status) => given_up(input),
-            // A status with a source was made here, by a connection that failed; others came from
-            // the instance.
+            // A status with a source was made here, by a failed connection; others by the instance.
             _ if has_cause::<ConnectError>(status) => FailureKind::Unreachable,
             _ if status.source().is_some() => FailureKind::ConnectionLost,
             Code::Unavailable | Code::ResourceExhausted => FailureKind::InstanceBusy,

@@ -95,8 +95,7 @@ const RESPONSE_HEADER_ROOM: usize = 256 * 1024;
 #[derive(Debug)]
 struct Expected {
     outputs: Vec<TensorSpec>,
-    /// False where an output has slots: one member's input spoils its own alone, which the decoder
-    /// finds.
+    /// False if an output has slots: a member's input spoils only its own, which the decoder finds.
     must_be_finite: bool,
     max_bytes: usize,
 }
@@ -121,8 +120,7 @@ impl Expected {
         }
     }
 
-    /// The prediction for `rows` samples; outputs that the model's metadata does not name
-    /// are left out.
+    /// Prediction for `rows` samples; outputs that the model's metadata does not name are left out.
     fn check(&self, response: InferResponse, rows: usize) -> Result<Output, String> {
         let mut outputs = response.outputs;
         let specs = self.outputs.iter();

@@ -120,8 +120,7 @@ pub struct Cost {
     /// Redundant requests issued for each accepted one; absent if none was accepted, or the
     /// frontend does not say.
     pub extra_work: Option<f64>,
-    /// Redundant requests whose answer was not needed, for each accepted one; absent as
-    /// `extra_work` is.
+    /// Redundant requests whose answer was not needed, per accepted one; absent as `extra_work` is.
     pub wasted_work: Option<f64>,
     /// The counts; absent if the frontend does not say.
     pub redundancy: Option<Redundancy>,

@@ -37,8 +37,7 @@ pub struct Arm {
     pub name: String,
     /// Description in a line; empty for its kind's own.
     pub description: String,
-    /// `[models.strategy]` of the frontend's configuration, but for instances and models, which
-    /// the roles give.
+    /// The frontend's `[models.strategy]`, but for instances and models, which the roles give.
     pub settings: Map<String, Value>,
     /// True if the redundant instances serve the deployed model, though `none` needs none.
     pub all_instances: bool,

@@ -5,8 +5,7 @@
 //!
 //! - `answered`: status 200 with a prediction. `failed`: any other end (an error status, shed
 //!   requests among them, or a lost connection). `unanswered`: neither within the timeout, nor
-//!   before the run was ended. `unsent`: never sent, because the run was ended first. The four make
-//!   `planned`.
+//!   before the run was ended. `unsent`: not sent before then. The four make `planned`.
 //! - `latency.answered` holds answers only. `latency.all` holds every request that was due, and one
 //!   without an answer counts as the timeout, or as what it really took where that is longer: a
 //!   server that fails fast does not look fast.

@@ -30,8 +30,7 @@ use strum::Display;
 pub enum Arrivals {
     /// Evenly spaced: `i / rate`.
     Constant,
-    /// Independent of each other, as many users' requests are: gaps are exponential with mean `1 /
-    /// rate`.
+    /// Independent, as many users' requests are: gaps are exponential with mean `1 / rate`.
     Poisson,
     /// Poisson at two rates in turns, as crowds come and go.
     #[strum(transparent)]

@@ -163,8 +163,7 @@ pub(crate) enum Decision {
 }
 
 impl BatchPolicy {
-    /// Decides on the requests of one shape that wait, first come first: each one's rows, and when
-    /// it came.
+    /// Decides on waiting requests of one shape, first come first: each one's rows and arrival.
     ///
     /// A batch is the longest run from the front that fits into `max_rows`. It is closed when it is
     /// full or the next request does not fit (waiting longer could not improve it), or when the

@@ -49,8 +49,7 @@ impl OnnxEngine {
     }
 }
 
-/// Loads the graph in `file`; its operators will use `threads` threads. `is_free`: samples may have
-/// any length.
+/// Loads `file`'s graph; its operators use `threads` threads. `is_free`: samples of any length.
 pub(crate) fn open(
     runtime: &OnnxRuntime,
     file: &Path,

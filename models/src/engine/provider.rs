@@ -59,8 +59,7 @@ impl Provider {
     /// A session to be with this provider; its operators use `threads` threads.
     ///
     /// # Errors
-    /// If the library is built without the provider, or lacks what that needs: no session falls
-    /// back to the CPU.
+    /// If the library lacks the provider, or what that needs: no session falls back to the CPU.
     pub(crate) fn session(
         self,
         runtime: &OnnxRuntime,

@@ -124,8 +124,7 @@ fn failed(error: &tch::TchError) -> EngineError {
     EngineError::Run { reason: reason(error) }
 }
 
-/// libtorch's message without the stack trace that follows it; an interpreter's trace ends with
-/// what went wrong.
+/// libtorch's message without the stack trace after it; an interpreter's trace ends with the cause.
 fn reason(error: &tch::TchError) -> String {
     let message = error.to_string();
     let mut lines = message.lines().map(str::trim).filter(|line| !line.is_empty());

@@ -56,8 +56,7 @@ fn with_fallbacks(router: Router<Arc<App>>) -> Router<Arc<App>> {
     router.fallback(error::no_route).method_not_allowed_fallback(error::no_method)
 }
 
-/// Gives each request an id, the client's own if it sent one, which stands in the log and
-/// in the answer.
+/// Gives each request an id, the client's if it sent one, which stands in the log and the answer.
 async fn with_request_id(request: Request, next: Next) -> Response {
     let start = Instant::now();
     let id = rest::request_id(request.headers());
@@ -123,8 +122,7 @@ fn model_config(app: &App, path: &ModelPath) -> Result<ModelConfig, ApiError> {
     Ok(ModelConfig::new(&model_metadata(app, path)?, app.config.batch.max_rows))
 }
 
-/// Metadata of a model, with the versions that this instance serves, which may be fewer than the
-/// repository has.
+/// A model's metadata, with the versions this instance serves, maybe fewer than the repository has.
 fn model_metadata(app: &App, path: &ModelPath) -> Result<ModelMetadata, ApiError> {
     let model = app.model(path)?;
     let versions = app.versions(&path.model)?.keys();

@@ -35,8 +35,7 @@ pub struct ClientArray {
 /// Bounds and intervals of a client (PS-8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// After how long a part without an answer is sent again; up to 16 times as long while answers
-    /// to others come.
+    /// Time until an unanswered part is resent; up to 16 times as long while others are answered.
     pub resend: Duration,
     /// After how long a part that was refused for now is sent again.
     pub retry: Duration,
@@ -84,8 +83,7 @@ pub struct Task {
 pub struct Pulled {
     /// Every live worker's updates up to this clock are contained.
     pub clock: Clock,
-    /// The same for the rows that are furthest ahead: no shard contains more than the others if it
-    /// is `clock`.
+    /// The same for the rows furthest ahead: no shard contains more than others if it is `clock`.
     pub newest: Clock,
     /// This worker's updates up to this clock are contained.
     pub own: Clock,
@@ -95,8 +93,7 @@ pub struct Pulled {
     pub served: Vec<ServedBy>,
 }
 
-/// End of a task: the rows of a pull, nothing for a push that is safe, or why a server refuses it
-/// for good.
+/// End of a task: the rows of a pull, nothing for a safe push, or why a server refuses it for good.
 pub type TaskOutcome = Result<Option<Pulled>, Refusal>;
 
 /// Reason why a task cannot be submitted.
@@ -250,8 +247,7 @@ impl Client {
         actions.append(&mut self.actions);
     }
 
-    /// When [`ClientEvent::Tick`] is due, if anything is under way. It looks at every task: ask
-    /// once in a while.
+    /// When [`ClientEvent::Tick`] is due, if anything is under way. Looks at all tasks: ask rarely.
     pub fn next_timer(&self) -> Option<Duration> {
         let parts = self.tasks.values().flat_map(|running| &running.parts);
         parts.filter_map(|part| self.due(part)).min()

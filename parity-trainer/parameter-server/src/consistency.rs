@@ -1,7 +1,6 @@
 //! Consistency models: which pulls wait, and which pushes are added up before they are applied.
 //!
-//! A worker in iteration c has pushed the clocks before c. What it may miss of the others, when it
-//! pulls:
+//! A worker in iteration c has pushed the clocks before c. What its pull may miss of the others:
 //!
 //! | model | a pull at c waits for | source |
 //! |---|---|---|

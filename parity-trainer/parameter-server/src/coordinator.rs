@@ -6,9 +6,8 @@
 //! change that is lost to a race is decided anew. All that it remembers is since when something has
 //! been so; a new leader begins with nothing and waits a little longer.
 //!
-//! - A suspected server leaves all chains in one change of the table, which raises the epochs of
-//!   its shards; the old head cannot commit alone, because its successor refuses the old epoch
-//!   (PS-3).
+//! - A suspected server leaves all chains in one change of the table, which raises its shards'
+//!   epochs; the old head cannot commit alone, because its successor refuses the old epoch (PS-3).
 //! - A server that only the registry misses gets time to come back, because the registry may have
 //!   been away itself; and no further shards meanwhile, because it may be dead.
 //! - While its last changes are copied, a shard takes no pushes until its epoch is raised. So a
@@ -85,8 +84,7 @@ pub struct CoordinatorConfig {
     /// For how long a server is not believed that suspects all of two or more others: if it is cut
     /// off itself, they have noticed, too, and said so by then.
     pub doubt: Duration,
-    /// After how long a hand-over is given up the first time; twice as long each time after, up
-    /// to 64 times.
+    /// After how long a hand-over is first given up; twice as long each time after, up to 64 times.
     pub hand_over: Duration,
     /// Time that a new shard is left alone, so that its servers learn of its first epoch.
     pub birth: Duration,

@@ -30,8 +30,7 @@ pub struct ArrayFilters {
     pub precision: Precision,
     /// Rows that may be kept back; rather than keep more, a push goes out with more rows, or exact.
     pub max_residual: usize,
-    /// On all messages but snapshots: a list of keys is sent once, then its digest (OSDI 2014,
-    /// section 4.2).
+    /// On all but snapshots: a list of keys is sent once, then its digest (OSDI 2014, section 4.2).
     pub key_lists: bool,
     /// On all messages but snapshots: LZ4.
     pub lz4: bool,

@@ -64,8 +64,7 @@ impl ServiceTime {
     }
 }
 
-/// Times a row of a server, with forgetting: old observations lose a twentieth of their weight with
-/// each new one.
+/// Times a server's row, forgetting: old observations lose 1/20 of their weight with each new one.
 ///
 /// PSLD has a constant time besides. The rows of a server hardly change between moves, and vary
 /// by chance with the parts that are sent again: least squares then take nearly all of the time for
@@ -89,8 +88,7 @@ impl ServiceModel {
         }
     }
 
-    /// The nanoseconds for a row of each kind, where there were rows; nothing after too few
-    /// observations.
+    /// Nanoseconds for a row of each kind, if there were rows; nothing after too few observations.
     fn nanos(&self) -> [Option<f64>; 2] {
         let of = |[count, seconds]: [f64; 2]| {
             (self.weight >= LEAST && count > 0.0).then_some((seconds / count * 1e9).max(1.0))

@@ -119,8 +119,7 @@ impl OptimiserConfig {
     }
 }
 
-/// The length of a vector. Sums of a few thousand squares at a time lose nothing in `f32`, and go
-/// at its speed.
+/// A vector's length. Sums of a few thousand squares at a time lose nothing in `f32`, at its speed.
 pub fn norm(values: &[f32]) -> f64 {
     let lanes = |chunk: &[f32]| {
         let mut sums = [0.0f32; 8];
@@ -136,15 +135,13 @@ pub fn norm(values: &[f32]) -> f64 {
     values.chunks(4096).map(lanes).sum::<f64>().sqrt()
 }
 
-/// A training whose start comes over the wire: the first push sets the weights, those after it
-/// the optimiser's state, slot by slot, if it goes on from another training. All later ones are
-/// steps.
+/// A training whose start comes over the wire: the first push sets the weights, those after it the
+/// optimiser's state, slot by slot, if it goes on from another training. All later ones are steps.
 ///
 /// The rows from `measured_from` on hold what the network measures while it learns, such as batch
 /// norm's running moments; a step replaces them by the sum of what is pushed.
 ///
-/// Within a process the store is filled instead, and rows begin with [`set_up`](Self::set_up)
-/// updates.
+/// Within a process the store is filled instead; rows begin with [`set_up`](Self::set_up) updates.
 ///
 /// Where pushes are not added up, each is an update with its part of the learning rate: as many as
 /// make a step go as far as the step would.

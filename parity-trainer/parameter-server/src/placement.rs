@@ -94,8 +94,7 @@ impl Ring {
 
     /// The table that gives each range its chain, all under the first epoch. In each array, no
     /// server for which a move could help is off its part of the heads' keys by more than a quarter
-    /// of it. Arrays do not depend on one another. Ranges of one array must not overlap; there must
-    /// be a server.
+    /// of it. Arrays are independent. Ranges of one array must not overlap; there must be a server.
     pub fn routing(
         &self,
         version: u64,

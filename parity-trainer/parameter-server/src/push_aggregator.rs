@@ -1,5 +1,4 @@
-//! A head's pushes on their way into the log: duplicates and gaps are found, and the pushes of one
-//! clock added up.
+//! A head's pushes on the way to the log: duplicates and gaps are found, one clock's pushes summed.
 
 use crate::{
     Clock, Consistency, Key, KeyRange, Keys, Pool, Push, RangedClocks, Refusal, Shared, Update,
@@ -50,8 +49,7 @@ impl PushAggregator {
     /// Takes over the parts of a push that are new. Returns true if there was one.
     ///
     /// For each key, the clock must be at most one above the worker's last: a later one would make
-    /// the missing one look like a duplicate when it comes (PS-2). Keys and values must fit the
-    /// range.
+    /// the missing one look like a duplicate on arrival (PS-2). Keys and values must fit the range.
     pub fn take(&mut self, push: &Push) -> Result<bool, Refusal> {
         let (worker, clock, range) = (push.worker, push.clock, push.at.range);
         let lowest = self.received.lowest_of(worker, range);
@@ -106,8 +104,7 @@ impl PushAggregator {
         taken
     }
 
-    /// The next update to sequence, if one is due. `None` once there is none. A sum takes a vector
-    /// of `pool`.
+    /// The next update to sequence; `None` if none is due. A sum takes a vector of `pool`.
     ///
     /// Under a model that adds up, that is all pending pushes of the lowest clock on keys where
     /// every worker has sent that clock. A push that comes after its clock was applied (its worker

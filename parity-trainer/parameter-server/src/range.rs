@@ -60,8 +60,7 @@ impl KeyRange {
         Self::new(self.start.min(other.start), self.end.max(other.end))
     }
 
-    /// This range in `parts` pieces whose lengths differ by at most 1; in fewer if it has fewer
-    /// keys.
+    /// This range in `parts` pieces whose lengths differ by at most 1; fewer if it has fewer keys.
     pub fn cut(self, parts: u64) -> impl Iterator<Item = Self> {
         let parts = parts.min(self.len());
         let border = move |part: u64| {

@@ -64,8 +64,7 @@ impl TryFrom<Unchecked> for Routing {
 }
 
 impl Routing {
-    /// A table of these routes. Ranges of one array must not overlap, chains must name each server
-    /// once.
+    /// Table of these routes. An array's ranges must not overlap, chains must name servers once.
     pub fn new(version: u64, mut routes: Vec<Route>) -> Result<Self, RoutingError> {
         routes.sort_by_key(|route| (route.array, route.range));
         for route in &routes {

@@ -151,8 +151,7 @@ impl Default for Adam {
     }
 }
 
-/// `base^exponent` by squaring: the standard library's `powi` may round differently on another
-/// platform.
+/// `base^exponent` by squaring: the standard library's `powi` may round differently by platform.
 fn power(base: f32, mut exponent: u32) -> f64 {
     let (mut base, mut result) = (f64::from(base), 1.0);
     while exponent > 0 {

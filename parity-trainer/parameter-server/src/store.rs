@@ -163,8 +163,7 @@ impl Store {
     }
 
     /// A copy of the rows from `range.start` on, at most `limit` (at least 1) and none at or after
-    /// `range.end`. The result's range says how far it goes: up to `range.end`, or up to the first
-    /// row left out.
+    /// `range.end`. The result's range goes up to `range.end`, or up to the first row left out.
     pub fn extract(&self, range: KeyRange, limit: usize) -> Rows {
         let (limit, width) = (limit.max(1), self.layout.width);
         let mut pieces = Vec::new();
@@ -228,8 +227,7 @@ impl Store {
         }
     }
 
-    /// Returns true if `rows` has as many numbers as this layout asks for, in its range, all
-    /// finite.
+    /// Returns true if `rows` has as many numbers as this layout asks, in its range, all finite.
     pub fn fits(&self, rows: &Rows) -> bool {
         let (rule, width) = (&self.layout.rule, self.layout.width);
         let count = rows.keys.len(rows.range);
@@ -289,8 +287,7 @@ impl Store {
         self.moderate && self.layout.rule.keeps_moderate_finite() && gradients.is_moderate()
     }
 
-    /// Makes an update that may overflow on copies of the rows, some at a time, and looks at the
-    /// results (PS-7).
+    /// Makes an update that may overflow on row copies, in parts, and checks the results (PS-7).
     fn try_update(&self, range: KeyRange, keys: &Keys, gradients: &[f32]) -> Result<(), Refusal> {
         let (layout, width) = (&self.layout, self.layout.width);
         if layout.sparse || *keys != Keys::All {

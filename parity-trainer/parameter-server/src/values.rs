@@ -33,8 +33,7 @@ impl<T> Shared<T> {
         Self { window: range.start.min(end)..end, buffer, moderate: false }
     }
 
-    /// The elements of `range` of this window, sharing the vector; bounds are clamped to the
-    /// window.
+    /// Elements of `range` of this window, sharing the vector; bounds are clamped to the window.
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Self {
         let end = range.end.min(self.window.len());

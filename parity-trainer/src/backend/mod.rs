@@ -46,9 +46,8 @@ impl Place {
     }
 }
 
-/// Values for all of a model's parameters (weights or gradients), one parameter after the other;
-/// and its buffers, such as batch norm's running moments: those to compute with, or those after a
-/// batch.
+/// Values for all of a model's parameters (weights or gradients), one after the other; and its
+/// buffers, such as batch norm's running moments: those to compute with, or those after a batch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ParameterSet {
     pub values: Vec<f32>,

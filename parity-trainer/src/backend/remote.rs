@@ -76,8 +76,7 @@ pub struct RemotePlan {
     pub deal: Deal,
     pub consistency: Consistency,
     pub filters: FilterSpec,
-    /// Gradients travel while those of earlier layers are computed; not with clipping, which has to
-    /// know them all.
+    /// Gradients travel while earlier layers' are computed; not with clipping, which needs all.
     pub wait_free: bool,
     pub task: String,
 }

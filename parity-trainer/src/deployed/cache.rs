@@ -17,8 +17,7 @@ const CHUNK: usize = 4 * BATCH;
 /// hears how many samples are done, of how many.
 ///
 /// A file's name is the SHA-256 of all that its outputs depend on: the model's file, its input and
-/// output, and the samples as they go in. A file that is torn or of another length is computed
-/// again.
+/// output, and the samples as they go in. A file that is torn or of another length is recomputed.
 pub fn cached_outputs(
     folder: &Path,
     deployed: &Deployed,

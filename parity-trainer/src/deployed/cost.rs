@@ -30,9 +30,8 @@ impl QueryTimer {
         Ok(Self { deployed: model, sample: sample.to_vec() })
     }
 
-    /// Returns the time of a query to a parity model, which takes parity queries of this shape,
-    /// over a query's: the least of queries in turns, which other work on the machine disturbs
-    /// least.
+    /// Returns the time of a query to a parity model taking parity queries of this shape over a
+    /// query's: the least of queries in turns, which other work on the machine disturbs least.
     pub fn ratio(&self, onnx: &[u8], parity_shape: &[usize]) -> Result<f64> {
         let parity_model = FileModel::of_graph(onnx, [INPUT, OUTPUT], parity_shape)?;
         let samples = parity_shape.iter().product::<usize>() / self.sample.len().max(1);

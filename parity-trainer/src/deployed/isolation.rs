@@ -11,8 +11,7 @@ const TRIALS: usize = 8;
 /// Returns true if a slot's output keeps all of its bits while the others' samples are exchanged
 /// for other ones, or hold no numbers: by ONNX Runtime, as in serving.
 ///
-/// `samples` are whole samples, more than the k that a parity query of `parity_shape` `[k,
-/// ..sample]` has.
+/// `samples` are whole samples, more than the k of a parity query's `parity_shape` `[k, ..sample]`.
 pub fn is_isolated(onnx: &[u8], parity_shape: &[usize], samples: &[f32]) -> Result<bool> {
     let model = FileModel::of_graph(onnx, [INPUT, OUTPUT], parity_shape)?;
     let len = parity_shape.iter().skip(1).product();

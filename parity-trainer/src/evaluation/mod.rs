@@ -1,9 +1,8 @@
 //! Accuracy of a deployed model and of its reconstructions (ParM section 5.1).
 //!
-//! The test set is cut into groups of k; every pattern of missing queries that the parity models at
-//! hand can make up for is tried on every group. A_a is the deployed model's accuracy, A_d the
-//! reconstructions'; clients see (1 - f) A_a + f A_d when a part f of their answers is
-//! reconstructed.
+//! The test set is cut into groups of k; each pattern of missing queries that the parity models at
+//! hand can make up for is tried on each group. A_a is the deployed model's accuracy, A_d the
+//! reconstructions'; clients see (1 - f) A_a + f A_d when part f of their answers is reconstructed.
 
 mod counts;
 mod report;

@@ -1,6 +1,5 @@
-//! Networks cut into segments, so that the gradients of the last layers are there while those of
-//! the first are computed: wait-free backpropagation (Zhang et al., "Poseidon", ATC 2017, section
-//! 3.1).
+//! Networks cut into segments, so that the last layers' gradients are there while those of the
+//! first are computed: wait-free backpropagation (Zhang et al., "Poseidon", ATC 2017, section 3.1).
 
 use tch::Tensor;
 

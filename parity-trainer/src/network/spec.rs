@@ -26,15 +26,13 @@ pub enum NetworkSpec {
 /// Convolutional networks, for images; all but LeNet take images of any size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
-    /// After LeNet-5: two convolutions of `width` and twice `width` channels, each with ReLU and 2
-    /// x 2 max pooling, a hidden layer of 8 times `width`, and the output layer. With the side of
-    /// both kernels.
+    /// After LeNet-5: convolutions of `width` and twice `width` channels, each with ReLU and 2 x 2
+    /// max pooling, a hidden layer of 8 times `width`, an output layer. With both kernels' side.
     LeNet(usize),
     /// Residual, with batch norm (He et al. 2015): blocks of each stage, channels twice the last's.
     ResNet(&'static [usize]),
-    /// VGG-11 with batch norm (Simonyan and Zisserman 2015, table 1, A): its poolings stop where
-    /// the image has no more pixels, and one layer after global pooling stands for the three of its
-    /// classifier.
+    /// VGG-11 with batch norm (Simonyan and Zisserman 2015, table 1, A): its poolings stop where no
+    /// pixels are left, and one layer after global pooling stands for its classifier's three.
     Vgg11,
     /// For learned encoders: dilated 3 x 3 convolutions, which see the whole of a small image, and
     /// a 1 x 1 convolution to an image of the same size (Kosaian et al., arXiv 1806.01259, section

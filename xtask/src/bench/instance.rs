@@ -1,5 +1,4 @@
-//! `cargo xtask bench instance`: an instance of a small model, beside ONNX Runtime without a server
-//! around it.
+//! `cargo xtask bench instance`: a small model's instance, beside ONNX Runtime without a server.
 //!
 //! Each has one core to itself and one thread, `wrk` the other core. Targets take turns. Needs wrk
 //! and the models of `cargo xtask demo`.

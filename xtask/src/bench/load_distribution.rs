@@ -1,6 +1,5 @@
-//! `cargo xtask bench load-distribution`: workers and servers that are not alike; and `bench
-//! communication`: gradients that travel while others are computed. They need root, for network
-//! namespaces.
+//! `cargo xtask bench load-distribution`: unlike workers and servers; and `bench communication`:
+//! gradients that travel while others are computed. They need root, for network namespaces.
 
 use super::report;
 use crate::prelude::*;

@@ -1,8 +1,7 @@
-//! `cargo xtask check deploy`: what is in `deploy/` holds together, as far as that can be told
-//! without a cluster or a container engine: systemd reads the units, docker-compose its file, Helm
-//! the chart in several variants; what it renders fits the schemas of Kubernetes' API and those in
-//! `deploy/schemas`; our programs read their configurations and arguments in all that. Images are
-//! not built.
+//! `cargo xtask check deploy`: what is in `deploy/` holds together, as far as can be told without a
+//! cluster or container engine: systemd reads the units, docker-compose its file, Helm the chart in
+//! several variants; what it renders fits Kubernetes' API schemas and those in `deploy/schemas`;
+//! our programs read their configurations and arguments in all that. Images are not built.
 
 use super::write_certificate;
 use crate::prelude::*;

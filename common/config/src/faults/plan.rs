@@ -79,8 +79,7 @@ impl FaultPlan {
             }
         };
         if let Some(straggle) = self.straggle {
-            // Both numbers are drawn for each batch, so that the probability does not move the
-            // times.
+            // Both numbers are drawn for each batch, so the probability does not move the times.
             let happens = self.straggles.random_bool(straggle.probability);
             let time = self.straggles.random_range(straggle.min_ms..=straggle.max_ms);
             ms += if happens { time } else { 0.0 };
@@ -165,8 +164,7 @@ impl Freezes {
         }))
     }
 
-    /// For how long the instance still stands still at `elapsed` since its start; `elapsed` must
-    /// not go back.
+    /// Remaining standstill of the instance `elapsed` after its start; `elapsed` must not go back.
     pub fn remaining(&mut self, elapsed: Duration) -> Duration {
         let window = self.0.as_mut().and_then(|windows| windows.covering(elapsed));
         window.map_or(Duration::ZERO, |window| window.end - elapsed)

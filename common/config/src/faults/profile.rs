@@ -95,8 +95,7 @@ pub struct Straggling {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Slowdown {
-    /// Share of the instances that are hit: in each period others if `correlated`, else always
-    /// the same ones.
+    /// Share of the instances hit: in each period others if `correlated`, else always the same.
     pub share: f64,
     /// True if all instances that are hit are slow together; else each instance
     /// has its own periods.
@@ -109,9 +108,8 @@ pub struct Slowdown {
     pub added: Span,
 }
 
-/// So many transfers go on between pairs of instances, one after the other, each with other
-/// partners; what takes part is slower to answer (ParM, section 5.2: the background traffic of its
-/// evaluation).
+/// So many transfers run between pairs of instances, one after the other, each with other partners;
+/// what takes part answers slower (ParM, section 5.2: its evaluation's background traffic).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]

@@ -99,8 +99,7 @@ impl TensorSpec {
         Ok(Self { name: tensor.name.clone(), datatype: tensor.datatype, shape })
     }
 
-    /// Returns true if a server with this tensor takes, or gives, the samples of this one, at least
-    /// one by one.
+    /// Returns true if a server with `tensor` takes or gives this one's samples, at least singly.
     fn fits(&self, tensor: &TensorMetadata) -> bool {
         let Some((-1 | 1, sample)) = tensor.shape.split_first() else { return false };
         tensor.datatype == self.datatype && self.shape.fits(sample)

@@ -1,7 +1,6 @@
 //! Parapet: model repository on disk and the metadata of models and codes.
 //!
-//! A repository is a folder of models, laid out as other servers of the Open Inference Protocol
-//! have it:
+//! A repository is a folder of models, laid out as in other servers of the Open Inference Protocol:
 //!
 //! ```text
 //! models/

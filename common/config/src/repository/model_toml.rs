@@ -148,8 +148,7 @@ impl CodeMetadata {
     }
 }
 
-/// The `[code]` table as it is read. (To read it flat, `#[serde(flatten)]` would lose the line of a
-/// mistake.)
+/// The `[code]` table as read. (To read it flat, `#[serde(flatten)]` would lose a mistake's line.)
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CodeToml {

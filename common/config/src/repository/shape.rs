@@ -22,8 +22,7 @@ impl Shape {
         self.0.len() == lengths.len() && self.0.iter().zip(lengths).all(fits)
     }
 
-    /// Returns true if what has `axes`, where a negative one has any length, takes every sample of
-    /// this shape.
+    /// Returns true if what has `axes` (negative: any length) takes every sample of this shape.
     pub fn fits(&self, axes: &[i64]) -> bool {
         let fits = |(own, &axis): (&i64, &i64)| axis < 0 || *own == axis;
         self.0.len() == axes.len() && self.0.iter().zip(axes).all(fits)

@@ -15,17 +15,13 @@
 //!   [`Limits::min_write_rate`] after it, is closed. With HTTP/2 that goes for each response,
 //!   whether it is the socket or its stream's window that has no room; at most 16 KB of a response
 //!   wait in the window unseen;
-//! - a connection that is older than [`Limits::max_connection_age`] is closed after its requests in
-//!   flight;
-//! - with HTTP/2, a connection that opens streams to reset them, breaks the protocol again and
-//!   again, or brings a megabyte of other frames than requests', and eight times as many bytes of
-//!   them, is closed;
+//! - a connection older than [`Limits::max_connection_age`] is closed after its requests in flight;
+//! - an HTTP/2 connection that opens streams to reset them, keeps breaking the protocol, or brings
+//!   a megabyte of other frames than requests', and eight times the bytes of these, is closed;
 //! - a response that comes before its request's body was read still reaches its client: what the
 //!   client is sending is read and thrown away for a moment;
-//! - the write half of a client's socket is its interest in answers: once it is closed, its request
-//!   is abandoned;
-//! - when accepting fails for want of files or memory, it is tried again after a pause, and what is
-//!   open goes on;
+//! - a client socket's write half is its interest in answers: closing it abandons its request;
+//! - an accept that lacks files or memory is retried after a pause, and what is open goes on;
 //! - on shutdown nothing more is accepted but what the system has accepted already, idle
 //!   connections are closed 50 ms later, and requests in flight may finish within the grace period;
 //!   what is left then is dropped, and with it the request's future.

@@ -298,8 +298,7 @@ pub struct Limits {
     pub header_read_timeout: Duration,
     /// Time for which a client may take nothing of its response.
     pub write_timeout: Duration,
-    /// Bytes per second at which a client must take its response once it has kept it waiting for
-    /// `write_timeout`.
+    /// Bytes per second that a client must take once its response has waited for `write_timeout`.
     pub min_write_rate: u32,
     /// Bytes of a request's header, with the request line.
     pub max_header_bytes: usize,

@@ -113,18 +113,16 @@ impl Coding {
         }
     }
 
-    /// The coding that a request's `Accept-Encoding` likes best for the answer; `None` for the body
-    /// as it is.
+    /// The coding that `Accept-Encoding` likes best for the answer; `None` for the body as it is.
     pub fn for_response(headers: &HeaderMap) -> Option<Self> {
         let values = headers.get_all(ACCEPT_ENCODING).iter();
         best(values.filter_map(|value| value.to_str().ok()))
     }
 }
 
-/// Has `read` take a body, the bytes that are held for it, and `room`. A body that has a `coding`
-/// is unpacked first, to at most `limit` bytes, for which room is asked. `work` of its bytes, as it
-/// came, take time to read. When too many others are at it, it waits for its turn: the caller
-/// bounds the time.
+/// Has `read` take a body, the bytes held for it, and `room`. A body with a `coding` is unpacked
+/// first, to at most `limit` bytes, for which room is asked. `work` of its bytes, as it came, take
+/// time to read. When too many others are at it, it waits for its turn: the caller bounds the time.
 ///
 /// # Errors
 /// [`CodingError`], [`ProtocolError::NoMemory`]; those of `read`.
@@ -156,8 +154,7 @@ where
         room.hold(held)?;
         read(codec::decode(coding, body, length)?, held, room)
     };
-    // However few bytes there are, it is not known how many come out. Nearly all bodies turn out to
-    // be short.
+    // However few bytes there are, it is unknown how many come out. Nearly all bodies prove short.
     let turn = Turn::to_unpack(SHORT).await.ok_or(CodingError::Unread)?;
     let short = turn.take(move |_| {
         let short = limit.min(SHORT);
@@ -179,8 +176,7 @@ where
     long.await.ok_or(CodingError::Unread)?
 }
 
-/// The body in `coding`; `None` if it is better sent as it is, or too many others wait
-/// for their turn.
+/// The body in `coding`; `None` if it is better sent as is, or too many others wait for their turn.
 pub async fn encode(coding: Coding, body: &Bytes) -> Option<Bytes> {
     let encoded = match body.len() {
         ..SMALLEST => return None,
@@ -215,8 +211,7 @@ fn best<'a>(values: impl Iterator<Item = &'a str>) -> Option<Coding> {
         true => (Coding::Deflate, deflate),
         false => (Coding::Gzip, gzip),
     };
-    // A client that prefers the body as it is says so; one that says nothing of it takes it as
-    // well.
+    // A client that prefers the body as it is says so; one that says nothing takes it as well.
     (most > 0.0 && most >= identity.unwrap_or(0.0)).then_some(coding)
 }
 

@@ -1,5 +1,4 @@
-//! Messages of the service `inference.GRPCInferenceService`, field by field as KServe and Triton
-//! publish them.
+//! Messages of `inference.GRPCInferenceService`, field by field as KServe and Triton publish them.
 //!
 //! Triton's further parameter types (`double_param`, `uint64_param`) are among them; its extensions
 //! (but for the configuration of a model) are not. Contents are [`Bytes`]: those of

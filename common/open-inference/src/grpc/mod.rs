@@ -5,8 +5,7 @@
 //! [`write_response`] turn messages into the types that the REST form has too: contents in raw form
 //! are passed on without a copy, typed contents are converted. [`receive`] reads a call's message
 //! within bounds, [`answer_stream`] those of a stream; [`code_of`] gives the gRPC code of an error
-//! that has an HTTP status, so that errors are classified in one place, whatever protocol they go
-//! out by.
+//! that has an HTTP status, so that errors are classified in one place, whatever the protocol.
 
 use tonic::codec::CompressionEncoding;
 

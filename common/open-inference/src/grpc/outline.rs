@@ -13,8 +13,7 @@ use crate::error::MAX_AXES;
 const MAX_FIELDS: usize = 4096;
 /// Strings in typed contents; raw contents, which are one field, can have more.
 const MAX_STRINGS: usize = 256 * 1024;
-/// Bytes in memory of a string in typed contents, beside its own: its handle, and its length when
-/// it is converted.
+/// Bytes held for a string in typed contents, beside its own: handle, and length when converted.
 const STRING: usize = 36;
 
 #[derive(Debug, Default)]

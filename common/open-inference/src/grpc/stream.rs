@@ -26,8 +26,7 @@ const RESPONSE: u8 = 0x12;
 
 /// Answers a call of `ModelStreamInfer` by `call`, which answers calls of `ModelInfer`. No message
 /// has more than `limit` bytes, or takes longer than `time` from its first byte on; while one
-/// arrives its memory is asked of a `room`. How long a stream is idle is for its connection to
-/// bound.
+/// arrives its memory is asked of a `room`. A stream's idle time is for its connection to bound.
 pub fn answer_stream<B, R, F>(
     request: Request<B>,
     (limit, time): (usize, Duration),

@@ -8,10 +8,9 @@
 //! cause any number of them.
 //!
 //! Retries are the evidence. Half of their burst is reserved for those that
-//! [`Outliers::may_confirm`] allows now and then, so that poison cannot spend what finds an
-//! instance that answers nothing well. Where the configuration allows no retries there is no
-//! evidence: then [`Outliers::unproven`] judges an instance that has answered nothing well for
-//! long.
+//! [`Outliers::may_confirm`] allows now and then, so poison cannot spend what finds an instance
+//! that answers nothing well. Where the configuration allows no retries there is no evidence: then
+//! [`Outliers::unproven`] judges an instance that has answered nothing well for long.
 //!
 //! [`Outliers::may_confirm`]: crate::outliers::Outliers::may_confirm
 //! [`Outliers::unproven`]: crate::outliers::Outliers::unproven
@@ -93,8 +92,7 @@ impl<I, O> Core<I, O> {
             || self.retry_budget.can_spend() && self.may_confirm(id) && self.retry_budget.spend()
     }
 
-    /// Returns whether a retry from the reserve may show if the query's input or its instance
-    /// is at fault.
+    /// Returns whether a reserved retry may show if the query's input or its instance is at fault.
     fn may_confirm(&mut self, id: QueryId) -> bool {
         let Some(query) = self.queries.get(&id) else { return false };
         let Some(&UnprovenFailure { instance, .. }) = query.unproven.last() else { return false };

@@ -118,8 +118,7 @@ impl<I, O> Engine<I, O> {
         self.settle(query);
     }
 
-    /// Withdraws what is left of a query that is answered, unless the strategy wants it. Nothing
-    /// while it waits.
+    /// Withdraws the rest of an answered query, unless the strategy wants it. No-op while it waits.
     pub(super) fn settle(&mut self, query: QueryId) {
         if self.core.is_waiting(query) {
             return;

@@ -2,10 +2,9 @@
 //! evaluation (SOSP 2019, section 5).
 //!
 //! Asked at arrival (`eager`, as there) the backup model must keep up with the whole request rate,
-//! but its prediction is in hand when the query is late; asked when the query is late it costs
-//! little and comes later. Either way its prediction answers only then, or when the query's own
-//! attempts have all failed (CG-4). What the deployed model says afterwards is compared with what
-//! was sent.
+//! but its prediction is in hand when the query is late; asked then it costs little and comes
+//! later. Either way its prediction answers only then, or when the query's own attempts have all
+//! failed (CG-4). What the deployed model says afterwards is compared with what was sent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,8 +43,7 @@ pub struct ApproximateBackupConfig {
     pub share: Option<f64>,
     /// Requests to the backup model allowed at once beyond that.
     pub burst: f64,
-    /// None while more queries than this wait for a slot of the deployed model; as many as it has
-    /// slots if `None`.
+    /// None while more queries than this wait for the deployed model; its slot count if `None`.
     pub shed_above: Option<usize>,
 }
 

@@ -28,8 +28,7 @@ pub struct HedgeConfig {
     pub share: f64,
     /// Copies allowed at once beyond that.
     pub burst: f64,
-    /// No copies while more queries than this wait for a slot; as many as there are slots if
-    /// `None`.
+    /// No copies while more queries than this wait for a slot; the number of slots if `None`.
     pub shed_above: Option<usize>,
 }
 

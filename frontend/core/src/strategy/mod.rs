@@ -1,5 +1,4 @@
-//! Redundancy strategies: what to send besides the one request that every query gets, and when its
-//! outcome answers.
+//! Redundancy strategies: what to send beside a query's own request, and when its outcome answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,8 +53,7 @@ pub trait Strategy<I, O>: Send + std::fmt::Debug {
     /// The query was closed without its exact prediction: failed, abandoned, or given up.
     fn on_closed(&mut self, _core: &mut Core<I, O>, _query: QueryId) {}
 
-    /// Returns the time to keep the requests of a query that is closed; `None` to withdraw them
-    /// (CG-8).
+    /// Returns the time to keep the requests of a closed query; `None` to withdraw them (CG-8).
     fn keep_until(&self, _core: &Core<I, O>, _query: QueryId) -> Option<Time> {
         None
     }
@@ -85,8 +83,7 @@ pub trait Strategy<I, O>: Send + std::fmt::Debug {
     ) {
     }
 
-    /// Records the time from a parity query's hand-over to its pool until its answer,
-    /// needed or not.
+    /// Records a parity query's time from hand-over to its pool until its answer, needed or not.
     fn on_parity_took(&mut self, _took: Duration) {}
 
     /// A parity query's request ended.

@@ -1,9 +1,8 @@
 //! Several copies of each query at once, to distinct instances: the first answer wins, the others
 //! are withdrawn (Vulimiri et al., *Low latency via redundancy*, CoNEXT 2013).
 //!
-//! It costs `copies - 1` requests for each query, so that it helps only while the instances are
-//! lightly loaded: their section 2.1 puts the threshold for two copies between a quarter and a half
-//! of capacity.
+//! It costs `copies - 1` requests per query, so it helps only while instances are lightly loaded:
+//! their section 2.1 puts the threshold for two copies between a quarter and half of capacity.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,8 +20,7 @@ pub struct ReplicateConfig {
     pub share: Option<f64>,
     /// Copies allowed at once beyond that; at least `copies - 1`.
     pub burst: f64,
-    /// No copies while more queries than this wait for a slot; as many as there are slots if
-    /// `None`.
+    /// No copies while more queries than this wait for a slot; the number of slots if `None`.
     pub shed_above: Option<usize>,
 }
 

@@ -169,9 +169,8 @@ fn covered(
     })
 }
 
-/// Positions of the tensors `names` of the deployed model (all, if there are none) that `own`, a
-/// parity model's, stand for; `shape` is that of a parity model's sample for one of the deployed
-/// model's.
+/// Positions of the tensors `names` of the deployed model (all, if none) that `own`, a parity
+/// model's, stand for; `shape` is that of a parity model's sample for one of the deployed model's.
 fn positions(
     at: &At<'_>,
     toml: &Path,

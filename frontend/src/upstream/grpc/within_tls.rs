@@ -1,5 +1,4 @@
-//! The connection to an instance within TLS: the certificates and errors of REST's, with HTTP/2
-//! within.
+//! Connection to an instance within TLS: the certificates and errors of REST's, with HTTP/2 within.
 //!
 //! tonic has a TLS of its own, which reads no files again and keeps its errors to itself.
 
@@ -19,8 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tonic::transport::{Channel, Endpoint};
 
-/// A connection that is made anew when the certificates change. Requests in flight end on
-/// the old one.
+/// A connection made anew when the certificates change. Requests in flight end on the old one.
 pub(super) struct WithinTls {
     endpoint: Endpoint,
     address: SocketAddr,

@@ -1,5 +1,4 @@
-//! `parapet up`: a model's replicas, its frontend, and the training of its parity model, on this
-//! machine.
+//! `parapet up`: a model's replicas, its frontend and its parity model's training, on this machine.
 //!
 //! Until the parity model is there, requests are hedged; then its instances are started, and the
 //! frontend reads its configuration again. All that is made lies in one folder, so the same command

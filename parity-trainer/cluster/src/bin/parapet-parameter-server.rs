@@ -1,5 +1,4 @@
-//! `parapet-parameter-server`: servers and coordinators of a parameter-server cluster, without
-//! libtorch.
+//! `parapet-parameter-server`: servers and coordinators of a cluster, without libtorch.
 //!
 //! Exit codes: 0 done, 1 failed, 2 the arguments cannot be used, 130 ended by a second signal.
 

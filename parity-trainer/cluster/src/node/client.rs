@@ -40,8 +40,7 @@ type Command = (Task, Answer);
 pub struct TaskSpec {
     pub array: ArrayId,
     pub range: KeyRange,
-    /// The iteration, from 1. A pull of clock c sees what the consistency model promises
-    /// for iteration c.
+    /// The iteration, from 1. A pull of clock c sees what the consistency model promises for c.
     pub clock: Clock,
     pub keys: Keys,
 }
@@ -72,8 +71,7 @@ pub enum TaskError {
     Stopped,
 }
 
-/// Submits tasks. Clones submit to the same node; the node ends when all are gone and their tasks
-/// are done.
+/// Submits tasks. Clones submit to one node; it ends when all are gone and their tasks are done.
 #[derive(Debug, Clone)]
 pub struct Worker {
     commands: mpsc::Sender<Command>,

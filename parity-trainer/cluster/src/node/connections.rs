@@ -79,8 +79,7 @@ fn add(counters: &mut Counters, link: &Link) {
 }
 
 impl Connections {
-    /// None yet. Received messages that wait take up to `bounds.inbox`, beside one frame for each
-    /// connection.
+    /// None yet. Received messages that wait take up to `bounds.inbox`, and a frame per connection.
     pub(super) fn new(own: Peer, config: NodeConfig, membership: Membership) -> Self {
         let (timing, bounds) = (config.timing, config.bounds);
         let units = (bounds.inbox / UNIT).clamp(1, Semaphore::MAX_PERMITS);
@@ -127,8 +126,7 @@ impl Connections {
 
     /// Takes over a view: the addresses of servers and the filters of arrays. Returns the arrays
     /// that are new. A server that the registry misses, but the table still names, keeps its
-    /// address: the registry may have been away itself, and whether it is dead shows in its
-    /// connections.
+    /// address: the registry may have been away, and whether it is dead shows in its connections.
     pub(super) fn follow(&mut self, view: &View) -> Vec<(ArrayId, ArraySpec)> {
         self.addresses.retain(|&server, _| view.table.holds(server));
         let servers = view.servers.iter();

@@ -164,8 +164,7 @@ impl Registry {
     }
 
     /// Replaces the table that the change `base` wrote while `term` lasts;
-    /// [`RegistryError::Conflict`] if it has changed, [`RegistryError::Deposed`] if another member
-    /// leads.
+    /// [`RegistryError::Conflict`] if it has changed, [`RegistryError::Deposed`] if another leads.
     pub async fn change(
         &self,
         term: Term,

@@ -16,9 +16,8 @@ use crate::registry::{Member, Membership, RegistryError, Result, Term, View};
 /// A member that suspects the leader to be dead ([`crate::registry::Report::Suspect`]) campaigns
 /// against it at once; its lease would take two seconds and more. So does a server whose suspicion
 /// of another has led to nothing within twice the time after which it must be believed
-/// ([`CoordinatorConfig::doubt`]): the leader hangs, or is a coordinator that is dead, which no
-/// connection tells of. Neither is a danger: each change is made on the condition that its author
-/// still leads.
+/// ([`CoordinatorConfig::doubt`]): the leader hangs, or is a dead coordinator, which no connection
+/// tells of. Neither is a danger: each change is made on condition that its author still leads.
 pub async fn lead(membership: &Membership, config: CoordinatorConfig) -> Result<()> {
     let mut views = membership.registry().view();
     let mut backoff = Backoff::default();

@@ -66,9 +66,8 @@ impl Membership {
         &self.registry
     }
 
-    /// Tells the leader, now or as soon as the store can be reached; [`MAX_REPORTS`] can stand.
-    /// Proposals and losses go once the shard's epoch is raised, suspicions once the server is
-    /// gone.
+    /// Tells the leader, now or once the store can be reached; [`MAX_REPORTS`] can stand. Proposals
+    /// and losses go once the shard's epoch is raised, suspicions once the server is gone.
     pub fn report(&self, report: Report) -> Result<()> {
         let key = documents::report_key(self.member, &report);
         let value = documents::write("a report", &report)?;

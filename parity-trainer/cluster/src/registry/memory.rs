@@ -1,5 +1,4 @@
-//! A store within this process: nothing to start, no timers, so that tests with paused time drive
-//! it, too.
+//! A store in this process: nothing to start, no timers, so tests with paused time drive it, too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! State that a cluster of parameter servers must agree on: members, leader, and the servers
-//! of each shard.
+//! State that a parameter-server cluster must agree on: members, leader, and each shard's servers.
 //!
 //! Only that: parameters and updates never pass through here. A [`Registry`] is the same over every
 //! [`Store`], a small ordered map with compare-and-swap transactions and leases: [`MemoryStore`]

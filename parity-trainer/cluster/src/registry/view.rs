@@ -119,8 +119,7 @@ pub struct Workers {
     #[serde(skip)]
     pub revision: Revision,
     pub version: u64,
-    /// With the clocks they began at. They move between processes, and stay until they are taken
-    /// off.
+    /// With the clocks they began at. They move between processes, and stay until taken off.
     pub workers: Vec<(WorkerId, Clock)>,
 }
 

@@ -1,5 +1,4 @@
-//! The control plane: what a running server is asked. Parameters pass here only for a training's
-//! checkpoints.
+//! Control plane: requests to a running server. Parameters pass only for a training's checkpoints.
 
 use std::io;
 use std::time::Duration;

@@ -1,8 +1,7 @@
 //! The parameter server as processes: the data plane ([`node`](crate::node)) and membership
 //! ([`registry`](crate::registry)) of each role.
 //!
-//! - [`ServerRole`]: joins, serves, takes part in the election of a leader, and leaves without
-//!   loss.
+//! - [`ServerRole`]: joins, serves, takes part in electing a leader, and leaves without loss.
 //! - [`coordinate`]: takes part in the election only.
 //! - [`training`]: a training whose executors move between the worker processes that are there.
 

@@ -1,5 +1,4 @@
-//! A server: one life, from its join to its leave. A coordinator: a process that can lead, and does
-//! nothing else.
+//! A server: one life, from join to leave. A coordinator: a process that can lead and nothing else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,8 +78,7 @@ pub struct ServerRole {
 impl ServerRole {
     /// Joins under a new number, listens, and makes itself known.
     pub async fn join(registry: &Registry, settings: ServerSettings) -> Result<Self> {
-        // Under weight 0 until it listens: its number goes into its handshakes, so the number comes
-        // first.
+        // Under weight 0 until it listens: its number goes into its handshakes, so it comes first.
         let unknown = Joining::Server(ServerInfo::default());
         let membership = Arc::new(registry.join(unknown).await?);
         let Member::Server(id) = membership.id() else {

@@ -18,8 +18,7 @@ const LOOKED_AT: usize = 256;
 const HEAD: usize = 128;
 
 impl Client {
-    /// The parts of a range, one for each shard; keys that no shard holds yet are parts of their
-    /// own, and wait.
+    /// Parts of a range, one per shard; keys that no shard holds yet are their own parts and wait.
     pub(super) fn cut(&self, array: ArrayId, range: KeyRange) -> Vec<Part> {
         let mut ranges = Vec::new();
         let mut from = range.start;
@@ -33,8 +32,7 @@ impl Client {
         ranges.into_iter().map(Part::new).collect()
     }
 
-    /// Cuts what is not answered by the new table. What was sent under an epoch that is over is
-    /// sent again.
+    /// Cuts what is not answered by the new table. What was sent under a past epoch is sent again.
     pub(super) fn set_routing(&mut self, routing: Routing) {
         if routing.version() <= self.routing.version() {
             return;
@@ -173,8 +171,7 @@ impl Client {
         parts.any(|part| is_unsent(part) && part.range.intersect(range).is_some())
     }
 
-    /// Eager SSP: a pull need not be sent if rows that are fresh enough have come already (Cui et
-    /// al., ATC 2014).
+    /// Eager SSP: a pull need not be sent if fresh enough rows have come (Cui et al., ATC 2014).
     fn serve_from_fresh(&mut self) {
         if self.fresh.is_empty() {
             return;

@@ -31,8 +31,7 @@ impl Liveness {
         Self { absence, doubt, ..Self::default() }
     }
 
-    /// When those that are missing will have been missing for too long, and those that are alone
-    /// are believed.
+    /// When those missing will have been missing for too long, and those alone are believed.
     pub(super) fn timers(&self) -> impl Iterator<Item = Duration> + '_ {
         let missing = self.missing.values().map(|&since| since + self.absence);
         missing.chain(self.alone.values().map(|&since| since + self.doubt))
@@ -90,8 +89,7 @@ impl Liveness {
         !holds && cluster.suspicions.iter().any(counts)
     }
 
-    /// The server with the most accusers is judged first, and its own suspicions do not count
-    /// from then on.
+    /// The server with the most accusers is judged first, and its own suspicions no longer count.
     fn judge(&mut self, now: Duration, cluster: &ClusterState) {
         let before = std::mem::take(&mut self.suspects);
         loop {

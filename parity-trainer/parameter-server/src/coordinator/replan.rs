@@ -7,8 +7,7 @@ use super::{ClusterState, Coordinator};
 use crate::load::{Plan, Servers, plan};
 use crate::{LoadPlan, NodeId, Routing, next_step};
 
-/// Part of the slowest server's time that a load plan must save, and seconds: less is not worth
-/// the copies.
+/// Part of the slowest server's time a load plan must save, and seconds: less is not worth copies.
 const GAIN: f64 = 0.15;
 const GAIN_SECONDS: f64 = 5e-4;
 

@@ -1,5 +1,4 @@
-//! Filters between a state machine and its transport, for one peer: the receiver undoes them
-//! exactly.
+//! Filters between state machine and transport, for one peer: the receiver undoes them exactly.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +17,7 @@ const DIGEST_BYTES: usize = 24;
 /// Keys as they go to the transport.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum PackedKeys {
-    /// As they are. With `remember`, the receiver keeps them: their digest may stand
-    /// for them later.
+    /// As they are. With `remember`, the receiver keeps them: their digest may replace them later.
     Plain { keys: Keys, remember: bool },
     /// A list that both ends have.
     Known { digest: Digest, count: u64 },

@@ -34,9 +34,8 @@ pub struct Kkt {
 pub enum LeftOut {
     /// It is gone. For rules that judge each gradient by itself, as the paper's proximal step does.
     Dropped,
-    /// It is added to the next gradient of its row, and their sum is judged. For rules that add up
-    /// what they are given (FTRL-proximal): there, small gradients in one direction make a weight
-    /// in the end.
+    /// It is added to the next gradient of its row, and their sum is judged. For rules that sum
+    /// what they get (FTRL-proximal): small gradients in one direction make a weight in the end.
     KeptBack,
 }
 

@@ -19,8 +19,7 @@ const MOVE: u64 = 3;
 /// Of its fair share, the part by which a server may be off before something moves.
 const SLACK: i128 = 4;
 
-/// Moves servers within `chains`, each that of the range beside it. Only servers with a weight are
-/// in chains.
+/// Moves servers in `chains`, each of the range beside it. Chains hold only servers with weight.
 pub(super) fn balance(
     array: ArrayId,
     ranges: &[KeyRange],
@@ -49,9 +48,8 @@ pub(super) fn balance(
 }
 
 struct Balance<'a> {
-    /// The first of each chain counts as load; another server takes its place, or changes places
-    /// with it if it is in the chain. Otherwise whole chains count, and those behind the heads are
-    /// replaced.
+    /// The first of each chain counts as load; another server takes its place, or swaps with it if
+    /// in the chain. Otherwise whole chains count, and those behind the heads are replaced.
     heads_only: bool,
     array: ArrayId,
     ranges: &'a [KeyRange],

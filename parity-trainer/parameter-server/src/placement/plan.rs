@@ -1,5 +1,4 @@
-//! From the routing table that is to the one that should be, one allowed change of each shard at a
-//! time.
+//! From the routing table that is to the one wanted, one allowed change of each shard at a time.
 //!
 //! Every change raises the shard's epoch, and copying takes time in which servers come and go. The
 //! registry's leader plans again after each change, so that a plan needs no memory and a new leader

@@ -54,8 +54,7 @@ impl Shards {
 
     /// Reason why this server cannot take a log entry or a copy for this shard.
     pub(super) fn why_not(&mut self, at: ShardRef) -> Refusal {
-        // The routing table counts for shards that have left this server, too: their old head is
-        // fenced by it.
+        // The routing table counts for shards that left this server too: it fences their old head.
         let routes = self.routing.overlapping(at.array, at.range);
         let newest = routes.map(|route| route.epoch).max();
         let held = holder(&mut self.held, at).map(|replica| replica.route.epoch);
@@ -129,8 +128,7 @@ impl Shards {
         self.incoming.retain(|_, copy| !given_up_at(copy).is_some_and(is_given_up));
     }
 
-    /// Follows the registry: cuts shards, takes new places in their chains, drops those that have
-    /// gone elsewhere.
+    /// Follows the registry: cuts shards, takes new places in chains, drops those gone elsewhere.
     fn set_routing(&mut self, routing: Routing, context: &mut Context) {
         if routing.version() <= self.routing.version() {
             return;
@@ -242,8 +240,7 @@ impl Replica {
         other
     }
 
-    /// Forgets what belongs to the epoch that has ended: workers send again what was not
-    /// acknowledged.
+    /// Forgets what belongs to the ended epoch: workers send again what was not acknowledged.
     fn reset(&mut self) {
         self.aggregator = PushAggregator::new(self.store.layout().width, self.clocks.clone());
         self.unacknowledged.clear();
@@ -254,8 +251,7 @@ impl Replica {
         self.fenced = None;
     }
 
-    /// Takes its place in the chain: a tail has committed all that it has; the others send on what
-    /// may be missing.
+    /// Takes its place in the chain: a tail commits all it has; others send on what may be missing.
     fn settle(&mut self, context: &mut Context) {
         if self.successor(context.node).is_none() {
             self.commit(self.applied, context);

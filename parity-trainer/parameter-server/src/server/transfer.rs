@@ -1,5 +1,4 @@
-//! Copying a shard to a server that joins its chain: pre-copy, stop, delta (Li et al., OSDI 2014,
-//! section 4.4).
+//! Copies a shard to a chain's newcomer: pre-copy, stop, delta (Li et al., OSDI 2014, section 4.4).
 //!
 //! The tail copies, because all that it has is acknowledged. While it copies, updates go on, and
 //! rows that change are put back on the list of what is to be copied. When little is left, the tail
@@ -111,10 +110,9 @@ impl Replica {
         }
     }
 
-    /// The newcomer refuses a piece. If it has dropped the copy, it gets all of it again; if it
-    /// cannot hold these rows, the shard does without it until its epoch is raised. The standstill
-    /// may end by itself here: the registry is asked to append the newcomer only once that has
-    /// everything.
+    /// The newcomer refuses a piece. If it has dropped the copy, it gets all again; if it cannot
+    /// hold these rows, the shard does without it until its epoch is raised. The standstill may end
+    /// by itself here: the registry is asked to append the newcomer only once that has all.
     pub(super) fn copy_refused(
         &mut self,
         from: Peer,

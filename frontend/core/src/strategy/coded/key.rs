@@ -1,5 +1,4 @@
-//! State of each kind of query: its open group, and recently answered queries to complete groups
-//! with (CG-5).
+//! State per kind of query: its open group and recently answered queries to complete groups (CG-5).
 
 #[cfg(test)]
 mod tests;

@@ -53,8 +53,7 @@ impl<I, O> Coded<I, O> {
         Some(id)
     }
 
-    /// Drops open groups that have made room for others. Queries of theirs that wait go on
-    /// without a group.
+    /// Drops open groups that made room for others. Their waiting queries go on without a group.
     pub(super) fn drop_open_groups(&mut self, core: &mut Core<I, O>, gone: Vec<GroupId>) {
         for id in gone {
             let Some(group) = self.groups.remove(&id) else { continue };
@@ -154,8 +153,7 @@ impl<I, O> Coded<I, O> {
         core.stats.groups_completed_with_fillers += u64::from(encoded && has_fillers);
     }
 
-    /// Takes a member that will never have a prediction out of an open group, so that it
-    /// takes no slot.
+    /// Takes a member that will never have a prediction out of an open group, so it takes no slot.
     pub(super) fn leave_open_group(&mut self, query: QueryId, id: GroupId, slot: usize) {
         self.membership.remove(&query);
         let Some(group) = self.groups.get_mut(&id) else { return };
@@ -191,8 +189,7 @@ impl<I, O> Coded<I, O> {
         }
     }
 
-    /// After any change to a group: reconstruct who may be, fail who cannot, and drop the group
-    /// when it is done.
+    /// After any change to a group: reconstruct who may be, fail who cannot, and drop it when done.
     pub(super) fn advance(&mut self, core: &mut Core<I, O>, id: GroupId) {
         let Some(group) = self.groups.get_mut(&id).filter(|group| group.sealed) else { return };
         if group.is_recoverable() {

@@ -119,8 +119,7 @@ impl<I, O> Coded<I, O> {
     }
 
     fn recover_late(&mut self, core: &mut Core<I, O>, query: QueryId) {
-        // With no hold-back every query is late on arrival, which says nothing about it: its group
-        // fills as ever.
+        // With no hold-back every query arrives late, which says nothing: its group fills as ever.
         let is_straggler = !self.hold_back.delay().is_zero();
         self.join_late(core, query);
         let Some((id, slot, group)) = self.group_of(query) else { return };

@@ -55,8 +55,7 @@ pub struct Local {
     pub handshake: Duration,
 }
 
-/// A handshake under way with a peer that connected: apart, so that a slow one does not keep others
-/// waiting.
+/// A handshake under way with a peer that connected: apart, so that a slow one delays no others.
 pub type Handshake = BoxFuture<'static, Result<Connection, TransportError>>;
 
 type Listeners = Arc<Mutex<BTreeMap<String, mpsc::Sender<DuplexStream>>>>;

@@ -66,8 +66,7 @@ impl Sender {
         let cost = frame.cost();
         let State { bytes, long, .. } = &*self.state;
         let waiting = bytes.load(Ordering::Relaxed);
-        // One frame may be longer than the queue: a sender that has waited for room gets it
-        // through.
+        // One frame may be longer than the queue: a sender that waited for room gets it through.
         if waiting >= *long && waiting.saturating_add(cost) > long.saturating_mul(HARD) {
             return false;
         }
@@ -225,8 +224,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Puts the sections after header and head, which begin at `start`, and the checksum after
-    /// them.
+    /// Puts sections after header and head, which begin at `start`, and the checksum after them.
     fn add_sections<'a>(
         &mut self,
         start: usize,

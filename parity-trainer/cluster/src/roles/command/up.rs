@@ -100,8 +100,7 @@ impl Children {
         number: usize,
         registry: &str,
     ) -> Result<()> {
-        // In a group of its own, so that Ctrl-C reaches this process alone, which then ends them in
-        // order.
+        // In its own group, so Ctrl-C reaches this process alone, which then ends them in order.
         let started = command
             .args(["--attached", "--registry", registry])
             .stdin(Stdio::piped())

@@ -10,16 +10,14 @@ use crate::registry::Revision;
 /// Time from its first service to the first telling about a server, and between two.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// Time after which a server that serves nothing here is not known any longer, so that it is tried
-/// again.
+/// Time after which a server that serves nothing here is forgotten, so that it is tried again.
 const RETRY: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Default)]
 struct Measured {
     model: ServiceModel,
     told: Option<ServiceTime>,
-    /// Time at which it was told of, or served for the first time; and at which it served something
-    /// last.
+    /// Time at which it was told of, or first served; and at which it served something last.
     told_at: Duration,
     seen_at: Duration,
 }

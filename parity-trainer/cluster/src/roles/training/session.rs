@@ -205,8 +205,7 @@ impl Training {
             }
             // The last one to hand in: its requests wait for all others' on their way.
             let Some(&asker) = own.last() else {
-                // Nothing to do here: only to see how far the others are. Servers let no stranger
-                // wait.
+                // Nothing to do: only to see how far the others are. Servers let no stranger wait.
                 let before = self.step;
                 let pulled = self.pull_now(&self.reader).await?;
                 if self.take(pulled)? && self.step > before {
@@ -240,8 +239,7 @@ impl Training {
         }
     }
 
-    /// Asks for these rows after the next step, for an executor that has handed in its gradient of
-    /// them.
+    /// Asks for these rows after the next step, for an executor that gave its gradient of them.
     async fn ask(&mut self, mut pulls: Pulls, rows: KeyRange) -> Result<Pulls> {
         let worker = self.executors.worker(pulls.asker);
         let pull = self.pull_rows(&worker, rows, self.clock().next()).await?;
