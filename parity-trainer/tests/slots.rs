@@ -5,11 +5,18 @@
 mod common;
 
 use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{SIDE, Workplace, assert_has};
-use parity_trainer::deployed::{self, OpenOptions};
+use parapet_decoder::Agreement;
+use parapet_encoder::{CodeSpec, EncoderKind};
+use parity_trainer::backend::Place;
+use parity_trainer::deployed::{self, DeployedModel, InputScaling, OpenOptions};
 use parity_trainer::deployed::{QueryTimer, is_isolated};
 use parity_trainer::network::{Network, SlotNetwork};
+use parity_trainer::{TrainError, Trainer, TrainingSet, Variants};
 
 const DEPLOYED: &str = "--network mlp:256,32 --epochs 8 --seed 5";
 const TRAIN: &str = "train --model models/quarters --data . --seed 5 --augment none --out models";
@@ -84,8 +91,73 @@ fn student_answers_a_query_as_the_slots_of_the_first_row_do() {
     assert_ne!(alone, answers("quarters-parity-1", &[2, 1, SIDE, SIDE]));
 }
 
+/// A model that counts how often it is asked.
+#[derive(Debug)]
+struct Counted(Network, Arc<AtomicUsize>);
+
+impl DeployedModel for Counted {
+    fn input_shape(&self) -> &[usize] {
+        self.0.input_shape()
+    }
+
+    fn output_shape(&self) -> &[usize] {
+        self.0.output_shape()
+    }
+
+    fn infer(&self, samples: &[f32]) -> Result<Vec<f32>, TrainError> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        Ok(self.0.infer(samples))
+    }
+}
+
 #[test]
-fn variants_are_fresh_at_each_step_and_the_same_for_a_seed() {
+fn variants_are_shown_in_four_passes_and_asked_about_once() {
+    const BATCH: usize = 8;
+    let shape = [1, SIDE, SIDE];
+    let set = |count: usize| {
+        let inputs = samples(count * SIDE * SIDE);
+        Arc::new(TrainingSet {
+            shape: shape.to_vec(),
+            output_shape: vec![3],
+            agreement: Agreement::of(None, &[3]).unwrap(),
+            answers: network("mlp:256,4", &shape, 3).infer(&inputs),
+            inputs,
+        })
+    };
+    let asked = Arc::new(AtomicUsize::new(0));
+    let trainer = || {
+        let deployed = Counted(network("mlp:256,4", &shape, 3), Arc::clone(&asked));
+        let code = CodeSpec::new(EncoderKind::Stack, 2, 1);
+        let mut run = common::parity_run("mlp:256,8", code, 40);
+        run.groups = BATCH;
+        run.variants = Some(Variants {
+            deployed: Rc::new(deployed),
+            augment: "crop".parse().unwrap(),
+            scaling: InputScaling::default(),
+        });
+        Trainer::parity(run, set(4 * BATCH), set(8), Place::InProcess).unwrap()
+    };
+    let (mut one, mut calls) = (trainer(), Vec::new());
+    let mut half = None;
+    while !one.is_done() {
+        if one.steps_done() == 22 {
+            half = Some(one.state().unwrap());
+        }
+        one.step().unwrap();
+        calls.push(asked.load(Ordering::Relaxed));
+    }
+    assert_eq!([3, 15, 16, 19, 31, 32].map(|step| calls[step]), [4, 4, 5, 8, 8, 9]);
+    // One that goes on from there asks again about those that it shows, and learns the same.
+    let mut other = trainer();
+    other.restore(half.unwrap()).unwrap();
+    while !other.is_done() {
+        other.step().unwrap();
+    }
+    assert_eq!(other.state().unwrap(), one.state().unwrap());
+}
+
+#[test]
+fn variants_of_one_seed_are_the_same() {
     let workplace = Workplace::with_model(200, 60, DEPLOYED);
     let train = TRAIN.replace(" --augment none", "");
     let line = format!("{train} --k 2 --network mlp:256,16 --steps 40");

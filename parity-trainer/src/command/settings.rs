@@ -98,12 +98,12 @@ pub(crate) struct Common {
     #[arg(long, value_name = "PATH", default_value = "")]
     #[arg(hide_default_value = true, value_parser = path())]
     pub(crate) data: PathBuf,
-    /// Samples, or coding groups, a step
+    /// Samples a step; of a code that is not a stack, coding groups
     #[arg(long, default_value_t = 64)]
     pub(crate) batch: u32,
-    /// Peak learning rate
-    #[arg(long, default_value_t = 3e-3)]
-    pub(crate) learning_rate: f64,
+    /// Peak learning rate [default: 0.003; of a stack 0.01]
+    #[arg(long)]
+    pub(crate) learning_rate: Option<f64>,
     /// Weight decay
     #[arg(long, default_value_t = 1e-2)]
     pub(crate) weight_decay: f64,
@@ -143,7 +143,7 @@ impl Common {
         needed("out", &self.out)?;
         names(&self.name)?;
         range("batch", f64::from(self.batch), 1.0, f64::from(u32::MAX))?;
-        range("learning-rate", self.learning_rate, 1e-12, 1e3)?;
+        range("learning-rate", self.learning_rate.unwrap_or(LEARNING_RATE), 1e-12, 1e3)?;
         range("weight-decay", self.weight_decay, 0.0, 1e3)?;
         range("checkpoint-every", self.checkpoint_every, 0.0, 1e9)
     }
@@ -223,8 +223,10 @@ pub(crate) fn needed(name: &str, path: &Path) -> Result<(), TrainError> {
     )))
 }
 
+/// Peak learning rate, unless `--learning-rate` says otherwise.
+pub(crate) const LEARNING_RATE: f64 = 3e-3;
 /// Version of the order that checkpoints have the weights in: that of the layers.
-const ORDER: &str = "weights by layer";
+const ORDER: &str = "weights by layer, variants for four passes";
 
 /// Digest of settings and of what else decides how a training goes.
 pub(crate) fn digest(settings: &impl Serialize, rest: &[&str]) -> Result<String, TrainError> {

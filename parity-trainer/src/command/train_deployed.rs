@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::interrupt::Interrupt;
-use super::settings::{Checked, Common, Flags, digest, network, range, to_toml};
+use super::settings::{Checked, Common, Flags, LEARNING_RATE, digest, network, range, to_toml};
 use super::training_loop::{TrainingLoop, environment, lock_training, run_folder};
 use super::{load_data, prepare_out, provenance, rounded, write_json};
 use crate::report;
@@ -69,7 +69,7 @@ impl Settings {
             network: self.network.parse()?,
             epochs: self.epochs as usize,
             batch: common.batch as usize,
-            learning_rate: common.learning_rate,
+            learning_rate: common.learning_rate.unwrap_or(LEARNING_RATE),
             weight_decay: common.weight_decay,
             label_smoothing: self.label_smoothing,
             augment: common.augmentation(data),

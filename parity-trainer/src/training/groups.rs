@@ -100,6 +100,13 @@ impl CodedSet {
         nth(&self.coded, index, self.set.outputs())
     }
 
+    pub(super) fn set_coded(&mut self, index: usize, coded: &[f32]) {
+        let outputs = self.set.outputs();
+        if let Some(all) = self.coded.get_mut(index * outputs..(index + 1) * outputs) {
+            all.copy_from_slice(coded);
+        }
+    }
+
     /// A batch of groups of k `members` for [`CodedSet::fill`].
     pub(super) fn batch(&self, members: Vec<usize>, k: usize) -> GroupBatch {
         let (groups, sample_len, outputs) =

@@ -36,6 +36,18 @@ impl TrainingSet {
         self.inputs.is_empty()
     }
 
+    /// The first `count` samples.
+    pub fn head(&self, count: usize) -> Self {
+        let head = |values: &[f32], len| values.iter().take(count * len).copied().collect();
+        Self {
+            shape: self.shape.clone(),
+            output_shape: self.output_shape.clone(),
+            agreement: self.agreement,
+            inputs: head(&self.inputs, self.sample_len()),
+            answers: head(&self.answers, self.outputs()),
+        }
+    }
+
     pub(super) fn sample(&self, index: usize) -> &[f32] {
         row(&self.inputs, index, self.sample_len())
     }

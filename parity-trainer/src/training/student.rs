@@ -25,6 +25,9 @@ pub const VALIDATION_SAMPLES: usize = 2048;
 /// Divisor of scores before their softmax is learned: at 1 a student of a model that is sure of its
 /// training samples learns little but their classes.
 const TEMPERATURE: f64 = 2.0;
+/// Passes over the samples that show the same variants: the deployed model is asked about each but
+/// once, and takes as long for it as a student's whole step.
+const PASSES: u64 = 4;
 /// Probabilities below it count as it.
 const LEAST_PROBABILITY: f32 = 1e-7;
 
@@ -42,9 +45,9 @@ fn gives_probabilities(set: &TrainingSet) -> bool {
     set.agreement.kind() == OutputKind::Classes && samples.all(are_probabilities)
 }
 
-/// Fresh random variants of samples at each step, which the deployed model answers as they are
-/// made: one that answers patiently for whatever its student is shown teaches more than one whose
-/// answers for the samples are known by heart (Beyer et al., *Knowledge distillation: A good
+/// Fresh random variants of samples every few passes, which the deployed model answers as they are
+/// first shown: one that answers patiently for whatever its student is shown teaches more than one
+/// whose answers for the samples are known by heart (Beyer et al., *Knowledge distillation: A good
 /// teacher is patient and consistent*, CVPR 2022).
 #[derive(Debug, Clone)]
 pub struct Variants {
@@ -55,13 +58,14 @@ pub struct Variants {
 }
 
 impl Variants {
-    fn vary(&self, rng: &mut ChaCha8Rng, shape: &[usize], samples: &mut [f32]) {
+    /// Varies samples, each by random numbers of its own.
+    fn vary(&self, shape: &[usize], samples: &mut [f32], random: impl Iterator<Item = ChaCha8Rng>) {
         self.scaling.invert(shape, samples);
         let sample_len = shape.iter().product::<usize>().max(1);
         let mut original = vec![0.0; sample_len];
-        for sample in samples.chunks_exact_mut(sample_len) {
+        for (sample, mut rng) in samples.chunks_exact_mut(sample_len).zip(random) {
             original.copy_from_slice(sample);
-            self.augment.apply(rng, shape, &original, sample);
+            self.augment.apply(&mut rng, shape, &original, sample);
         }
         self.scaling.apply(shape, samples);
     }
@@ -76,12 +80,14 @@ pub(super) struct Student {
     /// True if the deployed model gives probabilities: the network learns their logarithms, and its
     /// softmax is served.
     has_softmax: bool,
+    /// With the deployed model's answers for the variants that were shown last.
     train: CodedSet,
     validation: CodedSet,
-    /// Samples of a step, and what the deployed model says of them, transformed.
-    inputs: Vec<f32>,
-    targets: Vec<f32>,
     variants: Option<Variants>,
+    /// Of each sample: the number of the variant that was shown last; that of none is 0.
+    shown: Vec<u64>,
+    /// Samples of a step, of all parts.
+    batch: u64,
     /// Seed and first stream of the variants' random numbers.
     random: (u64, u64),
 }
@@ -90,8 +96,8 @@ impl Student {
     pub(super) fn new(
         run: &ParityRun,
         code: &Code,
-        set: Arc<TrainingSet>,
-        validation: Arc<TrainingSet>,
+        (set, validation): (Arc<TrainingSet>, Arc<TrainingSet>),
+        batch: usize,
     ) -> Result<Self> {
         // Rows are models of their own: each begins and goes on with other random numbers.
         let mut rng = stream(run.seed, 16 + run.row as u64);
@@ -120,12 +126,39 @@ impl Student {
             validation: coded(validation),
             has_softmax,
             transform,
+            shown: vec![0; train.set.len()],
             train,
-            inputs: Vec::new(),
-            targets: Vec::new(),
             variants: run.variants.clone(),
+            batch: batch as u64,
             random: (run.seed, (run.row as u64 + 1) << 48),
         })
+    }
+
+    /// Returns the samples or variants of them that a step shows, and sees to the deployed model's
+    /// answers for them.
+    fn show(&mut self, step: u64, members: &[usize]) -> Result<Vec<f32>> {
+        let set = &self.train.set;
+        let mut inputs = Vec::with_capacity(members.len() * set.sample_len());
+        members.iter().for_each(|&index| inputs.extend_from_slice(set.sample(index)));
+        let Some(variants) = &self.variants else { return Ok(inputs) };
+        let (samples, (seed, first)) = (set.len() as u64, self.random);
+        let variant = 1 + step * self.batch / (PASSES * samples);
+        let number = |&index: &usize| first + variant * samples + index as u64;
+        let random = members.iter().map(|index| stream(seed, number(index)));
+        variants.vary(&set.shape, &mut inputs, random);
+        // All, if any is new: answers depend a little on how many are asked for at a time.
+        if members.iter().any(|&index| self.shown[index] != variant) {
+            let mut answers = variants.deployed.infer(&inputs)?;
+            self.transform.apply(&mut answers, set.outputs());
+            if self.has_softmax {
+                logarithms(&mut answers);
+            }
+            for (&index, answer) in members.iter().zip(answers.chunks_exact(set.outputs())) {
+                self.train.set_coded(index, answer);
+                self.shown[index] = variant;
+            }
+        }
+        Ok(inputs)
     }
 
     /// The loss at the temperature, on the scale of the one without (Hinton et al., section 2). The
@@ -142,24 +175,12 @@ impl Task for Student {
     }
 
     fn attempt(&mut self, step: u64, members: &[usize], _: &mut ChaCha8Rng) -> Result<Attempt> {
+        let inputs = self.show(step, members)?;
         let set = &self.train.set;
-        self.inputs.clear();
-        self.targets.clear();
-        for &index in members {
-            self.inputs.extend_from_slice(set.sample(index));
-            self.targets.extend_from_slice(self.train.coded(index));
-        }
-        if let Some(variants) = &self.variants {
-            let (seed, first) = self.random;
-            variants.vary(&mut stream(seed, first + step), &set.shape, &mut self.inputs);
-            self.targets = variants.deployed.infer(&self.inputs)?;
-            self.transform.apply(&mut self.targets, set.outputs());
-            if self.has_softmax {
-                logarithms(&mut self.targets);
-            }
-        }
-        let (outputs, borders) = self.network.forward_segments(&batch(&self.inputs, &set.shape));
-        let targets = batch(&self.targets, &[set.outputs()]).to_device(outputs.device());
+        let targets = members.iter().flat_map(|&index| self.train.coded(index).iter().copied());
+        let targets = batch(&targets.collect::<Vec<f32>>(), &[set.outputs()]);
+        let (outputs, borders) = self.network.forward_segments(&batch(&inputs, &set.shape));
+        let targets = targets.to_device(outputs.device());
         let loss = self.loss(&outputs, &targets);
         let told = loss.double_value(&[]);
         let agreeing = agreeing(&set.agreement, &self.transform, &outputs, &targets)?;

@@ -60,7 +60,7 @@ pub struct Trainer {
 struct Plan {
     agreement: Agreement,
     rule: OptimiserConfig,
-    /// Groups a step; a part of a step, where several processes make it.
+    /// Groups of k samples a step; a part of a step, where several processes make it.
     groups: usize,
     k: usize,
     /// Steps from one validation to the next; the last step is always followed by one.
@@ -82,18 +82,23 @@ impl Trainer {
             ensure!(found >= k, TrainError::TooFewSamples { found, k });
         }
         code.transform().validate(set.outputs())?;
-        run.groups = (run.groups / place.parts()).max(1);
+        let batch = run.groups;
+        run.groups = (batch / place.parts()).max(1);
+        let has_slots = code.decoding() == Decoding::Slots && run.learned.is_none();
         let plan = Plan {
             agreement: set.agreement,
             rule: run.rule,
             groups: run.groups,
-            k: code.k(),
+            // A slot learns from samples one by one.
+            k: if has_slots { 1 } else { code.k() },
             validate_every: run.validate_every.max(1),
         };
         let sampler = Sampler::new(set.len());
         let task: Box<dyn Task> = match (&run.learned, code.decoding()) {
             (Some(learned), _) => Box::new(LearnedCodeTask::new(&run, learned, set, validation)?),
-            (None, Decoding::Slots) => Box::new(Student::new(&run, &code, set, validation)?),
+            (None, Decoding::Slots) => {
+                Box::new(Student::new(&run, &code, (set, validation), batch)?)
+            }
             (None, Decoding::Linear) => Box::new(ParityModel::new(&run, set, validation)?),
         };
         let rng = stream(run.seed, 3 + ((run.row as u64) << 32));

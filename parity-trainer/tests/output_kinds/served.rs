@@ -97,7 +97,7 @@ fn reconstructions(
 ) -> Vec<(Value, bool)> {
     workplace.succeed(&format!(
         "train --model models/deployed --data . --k 2 --augment none --seed 5 --steps {steps} \
-         --network mlp:256,32 --out models --name parity"
+         --network mlp:256,32 --learning-rate 0.003 --out models --name parity"
     ));
     let root = workplace.at("models");
     let instance = program("parapet-instance", "parapet-models");

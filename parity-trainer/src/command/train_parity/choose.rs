@@ -1,5 +1,6 @@
 //! The choice of the output transform, of a learned code's loss, and of the network for slots.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use parapet_encoder::OutputTransform;
@@ -18,7 +19,7 @@ const MARGIN: f64 = 0.005;
 /// Steps that tell how long one takes.
 const TIMED_STEPS: u32 = 8;
 const VALIDATION_TIME: f64 = 0.2;
-const MOST_STEPS: u64 = 20_000;
+const MOST_STEPS: u64 = 50_000;
 const LOSSES: [Loss; 2] = [Loss::Mse, Loss::Kl];
 pub(super) const CHOICE: &str = "choice.toml";
 
@@ -165,7 +166,10 @@ fn affordable_steps(
     if let Some(steps) = settings.steps {
         return Ok(steps.into());
     }
-    let mut trainer = trial(inputs, sets, candidate, u64::MAX)?;
+    // Of so few that the deployed model is asked about as large a share as in the run.
+    let few = sets.0.head(settings.code().k.max(2 * settings.common.batch as usize));
+    let few = (Arc::new(few), Arc::clone(&sets.1));
+    let mut trainer = trial(inputs, &few, candidate, u64::MAX)?;
     trainer.step()?;
     let begun = Instant::now();
     for _ in 0..TIMED_STEPS {

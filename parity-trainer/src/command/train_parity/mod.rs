@@ -286,7 +286,7 @@ fn training_table(inputs: &Inputs, evaluation: &CodeEvaluation, cost: Option<Cos
         note("cost", cost);
     }
     note("steps", toml::Value::Integer(inputs.run.rule.steps as i64));
-    note("groups_per_step", i64::from(settings.common.batch).into());
+    note("batch", i64::from(settings.common.batch).into());
     note("run_sha256", inputs.digest.as_str().into());
     for (key, figure) in figures(evaluation) {
         if let Some(figure) = figure {

@@ -14,7 +14,7 @@ use parity_trainer::{Loss, TrainError, TransformChoice, VALIDATION_SAMPLES};
 use serde::{Deserialize, Serialize};
 
 use crate::command::settings::{
-    Checked, Common, Flags, digest, model_name, names, needed, network, path, range,
+    Checked, Common, Flags, LEARNING_RATE, digest, model_name, names, needed, network, path, range,
 };
 
 /// Parts of a step on a cluster, at most, unless `--executors` says otherwise: four for each of four
@@ -28,6 +28,8 @@ const STEPS: u32 = 4000;
 /// `--minutes` say otherwise.
 const MAX_COST: f64 = 0.95;
 const MINUTES: f64 = 10.0;
+/// Peak learning rate for a stack's network: it begins near its end.
+const SLOTS_LEARNING_RATE: f64 = 1e-2;
 /// Validations of a run, unless `--validate-every` says otherwise.
 const VALIDATIONS: u64 = 20;
 
@@ -126,7 +128,7 @@ pub(crate) struct Settings {
     /// the better of mse and kl in short trials]
     #[arg(long)]
     pub(super) loss: Option<Loss>,
-    /// Optimiser steps [default: 4000; for `stack` as many as --minutes have, 20000 at most]
+    /// Optimiser steps [default: 4000; for `stack` as many as --minutes have, 50000 at most]
     #[arg(long)]
     pub(super) steps: Option<u32>,
     /// Minutes that a stack's training may take here, where --steps are not given [default: 10]
@@ -250,9 +252,8 @@ impl Settings {
     /// Steps from one validation to the next in a run of so many. Those of a stack take a quarter
     /// of the steps' time at most: a step goes forward and back, a validation only forward.
     pub(super) fn validate_every(&self, steps: u64) -> u64 {
-        let samples = u64::from(self.common.batch) * self.k as u64;
         let least = match self.has_slots() {
-            true => (4 * VALIDATION_SAMPLES as u64).div_ceil(3 * samples.max(1)),
+            true => (4 * VALIDATION_SAMPLES as u64).div_ceil(3 * u64::from(self.common.batch)),
             false => 1,
         };
         self.validate_every.map_or(steps.div_ceil(VALIDATIONS).max(least), u64::from)
@@ -303,7 +304,10 @@ impl Settings {
                 OptimiserKind::AdamW => OptimiserSpec::AdamW { weight_decay },
                 OptimiserKind::Sgd => OptimiserSpec::Sgd { momentum, weight_decay },
             },
-            learning_rate: self.common.learning_rate,
+            learning_rate: self.common.learning_rate.unwrap_or(match self.has_slots() {
+                true => SLOTS_LEARNING_RATE,
+                false => LEARNING_RATE,
+            }),
             schedule: self.schedule,
             steps: u64::from(self.steps.unwrap_or(STEPS)),
             clip: self.clip,
