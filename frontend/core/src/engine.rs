@@ -48,7 +48,7 @@ pub enum Rejected {
     DeadlinePassed,
 }
 
-/// A served model's state machine: [`Core`] and a [`Strategy`].
+/// A served model's state machine: [`Core`] and a `Strategy`.
 ///
 /// Each method takes the time and appends what to do to `actions`. Time must not go backwards.
 #[derive(Debug)]

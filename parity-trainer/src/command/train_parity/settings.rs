@@ -27,7 +27,7 @@ const STEPS: u32 = 4000;
 /// Share of a query's time, and minutes of training, for a stack's network, unless `--max-cost` and
 /// `--minutes` say otherwise.
 const MAX_COST: f64 = 0.95;
-const MINUTES: f64 = 10.0;
+const MINUTES: f64 = 15.0;
 /// Peak learning rate for a stack's network: it begins near its end.
 const SLOTS_LEARNING_RATE: f64 = 1e-2;
 /// Validations of a run, unless `--validate-every` says otherwise.
@@ -131,7 +131,7 @@ pub(crate) struct Settings {
     /// Optimiser steps [default: 4000; for `stack` as many as --minutes have, 50000 at most]
     #[arg(long)]
     pub(super) steps: Option<u32>,
-    /// Minutes that a stack's training may take here, where --steps are not given [default: 10]
+    /// Minutes that a stack's training may take here, where --steps are not given [default: 15]
     #[arg(long)]
     minutes: Option<f64>,
     /// Optimiser
