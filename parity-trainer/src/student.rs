@@ -5,6 +5,9 @@ use crate::network::{Family, NetworkSpec};
 
 /// Least sides of an image for two 5 x 5 or 3 x 3 convolutions, each followed by a halving.
 const LENET_SIDES: [(usize, usize); 2] = [(5, 16), (3, 10)];
+/// Blocks of ResNets that have none of the image's full size, which would take most of the time: for
+/// the same time they are twice as wide.
+const STRIDED: [&[usize]; 2] = [&[0, 1, 1], &[0, 1, 1, 1]];
 const CHANNELS: [usize; 20] =
     [2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 28, 32, 40, 48, 64, 80, 96, 128];
 const HIDDEN: [usize; 14] = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048];
@@ -20,7 +23,7 @@ pub fn students(shape: &[usize], deployed: Option<&NetworkSpec>) -> Vec<Vec<Netw
         let lenets = LENET_SIDES.into_iter().filter(|&(_, least)| side >= least);
         families.extend(lenets.map(|(kernel, _)| Family::LeNet(kernel)));
         if !families.is_empty() {
-            families.push(Family::ResNet(&[1; 3]));
+            families.extend(STRIDED.map(Family::ResNet));
         }
     }
     if let Some(&NetworkSpec::Convolutional { family, .. }) = deployed
@@ -77,9 +80,9 @@ mod tests {
         };
         assert_eq!(names(&[16], None), ["mlp:16,16", "mlp:16,16,16"]);
         assert_eq!(names(&[4, 3], None), ["mlp:12,16", "mlp:12,16,16"]);
-        let images = ["lenet:4", "lenet:4x3", "resnet8:4", "resnet14:4"];
+        let images = ["lenet:4", "lenet:4x3", "resnet6:4", "resnet8-strided:4", "resnet14:4"];
         assert_eq!(names(&[1, 28, 28], Some("resnet14:24")), images);
-        assert_eq!(names(&[1, 28, 28], Some("resnet8")), images[..3]);
+        assert_eq!(names(&[1, 28, 28], Some("resnet6")), images[..4]);
         assert_eq!(names(&[3, 8, 8], Some("vgg11")), ["vgg11:4"]);
         assert_eq!(names(&[3, 8, 8], Some("mlp:192,7"))[0], "mlp:192,16");
     }

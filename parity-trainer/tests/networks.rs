@@ -96,6 +96,26 @@ fn network_starts_with_what_it_has_in_common_with_a_wider_one() {
 }
 
 #[test]
+fn residual_network_starts_as_a_shallower_one() {
+    let (shallow, mut deep) = (network("resnet8:4", 1), network("resnet20:4", 2));
+    deep.start_from(&shallow, false);
+    assert_eq!(deep.infer(&samples(3)), shallow.infer(&samples(3)));
+    // Without the first block the others, and the classifier, are the same; not one stage deeper.
+    let part = |network: &Network, kind: &str| -> Tensor {
+        let all = network.variables().variables();
+        let name = all.keys().find(|name| name.starts_with(kind) && name.ends_with("weight"));
+        all[name.unwrap()].shallow_clone()
+    };
+    for (name, has_classifier) in [("resnet6:4", true), ("resnet8-strided:4", false)] {
+        let mut strided = network(name, 2);
+        strided.start_from(&shallow, false);
+        assert!(part(&strided, "conv0.").equal(&part(&shallow, "conv0.")));
+        let is_same = part(&strided, "linear").equal(&part(&shallow, "linear"));
+        assert_eq!(is_same, has_classifier, "{name}");
+    }
+}
+
+#[test]
 fn a_seed_makes_one_network() {
     for name in ["resnet20:2", "vgg11:2"] {
         let answers = |seed| network(name, seed).infer(&samples(2));

@@ -28,8 +28,8 @@ pub(crate) struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     common: Common,
-    /// `lenet`, `resnet8`, `resnet14`, `resnet20`, `resnet18`, `vgg11` (each `:WIDTH`) or
-    /// `mlp:INPUTS,HIDDEN,..`
+    /// `lenet`, `resnet6`, `resnet8`, `resnet8-strided`, `resnet14`, `resnet20`, `resnet18`, `vgg11`
+    /// (each `:WIDTH`) or `mlp:INPUTS,HIDDEN,..`
     #[arg(long, value_parser = network, default_value = "lenet")]
     network: String,
     /// Passes over the training samples

@@ -1,5 +1,7 @@
 //! The layers that networks are made of: run by libtorch, and written as ONNX.
 
+use std::collections::HashMap;
+
 use parapet_onnx::GraphBuilder;
 use tch::{Kind, Tensor, no_grad};
 
@@ -28,6 +30,43 @@ pub(super) enum Layer {
     Flatten,
     /// The sum of what two branches make of the same input; an empty branch hands it on.
     Residual(Vec<Layer>, Vec<Layer>),
+}
+
+/// Layers by their place: the number of halvings by residual blocks before, and that among the
+/// layers since. After global pooling the latter is as in no network before it.
+fn places(layers: &[Layer]) -> HashMap<(usize, usize), &Layer> {
+    let (mut place, mut places) = ((0, 0), HashMap::new());
+    for layer in layers {
+        match layer {
+            Layer::Residual(_, shortcut) if !shortcut.is_empty() => place = (place.0 + 1, 0),
+            Layer::GlobalAveragePool => place.1 = usize::MAX / 2,
+            _ => place.1 += 1,
+        }
+        places.insert(place, layer);
+    }
+    places
+}
+
+/// Copies the weights of layers in the same place, as far as both are wide: those of their first
+/// channels, or of their `last`.
+pub(super) fn copy(from: &[Layer], to: &[Layer], last: bool) {
+    let from = places(from);
+    for (place, own) in places(to) {
+        let Some(other) = from.get(&place) else { continue };
+        let (own, other) = (own.tensors(), other.tensors());
+        let are_like = own.len() == other.len();
+        for (own, other) in own.into_iter().zip(other).filter(|_| are_like) {
+            let (mut own, mut other) = (own.shallow_clone(), other.shallow_clone());
+            for axis in 0..own.dim() {
+                let sizes = [own.size()[axis], other.size()[axis]];
+                let both = sizes[0].min(sizes[1]);
+                let [to, from] = sizes.map(|size| if last { size - both } else { 0 });
+                own = own.narrow(axis as i64, to, both);
+                other = other.narrow(axis as i64, from, both);
+            }
+            no_grad(|| own.copy_(&other));
+        }
+    }
 }
 
 /// Hands `input` through `layers`. In training, batch norms use the batch's moments and update
@@ -75,17 +114,20 @@ pub(super) fn multiply_adds(layers: &[Layer], input: &Tensor) -> (Tensor, u64) {
 impl Layer {
     /// Tensors that are trained, and the numbers in them.
     pub(super) fn trained(&self) -> (usize, usize) {
-        let all = match self {
+        let all = self.tensors().into_iter().filter(|tensor| tensor.requires_grad());
+        all.fold((0, 0), |(tensors, numbers), one| (tensors + 1, numbers + one.numel()))
+    }
+
+    fn tensors(&self) -> Vec<&Tensor> {
+        match self {
             Self::Conv(weights, bias, _) => std::iter::once(weights).chain(bias).collect(),
-            Self::BatchNorm([scale, bias, ..]) => vec![scale, bias],
+            Self::BatchNorm(norm) => norm.iter().collect(),
             Self::Linear(weights, bias) => vec![weights, bias],
             Self::Residual(main, shortcut) => {
-                let layers = main.iter().chain(shortcut).map(Self::trained);
-                return layers.fold((0, 0), |sum, layer| (sum.0 + layer.0, sum.1 + layer.1));
+                main.iter().chain(shortcut).flat_map(Self::tensors).collect()
             }
             _ => Vec::new(),
-        };
-        (all.len(), all.into_iter().map(Tensor::numel).sum())
+        }
     }
 
     fn run(&self, value: &Tensor, train: bool) -> Tensor {

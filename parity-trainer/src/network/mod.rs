@@ -191,23 +191,12 @@ impl Network {
         self
     }
 
-    /// Takes over the weights of a network with the same layers, as far as both are wide: those of
-    /// its first channels, or of its `last`. A channel has the same place in all layers, so that
-    /// what is taken over fits together.
+    /// Takes over the weights of a network of the same kind, as far as both are wide and deep:
+    /// those of its first channels, or of its `last`. A channel has the same place in all layers,
+    /// so that what is taken over fits together, and a residual block that the other does not have
+    /// hands on what it is given.
     pub fn start_from(&mut self, other: &Self, last: bool) {
-        let others = other.variables.variables();
-        for (name, own) in self.variables.variables() {
-            let Some(other) = others.get(&name) else { continue };
-            let (mut own, mut other) = (own, other.shallow_clone());
-            for axis in 0..own.dim() {
-                let sizes = [own.size()[axis], other.size()[axis]];
-                let both = sizes[0].min(sizes[1]);
-                let [to, from] = sizes.map(|size| if last { size - both } else { 0 });
-                own = own.narrow(axis as i64, to, both);
-                other = other.narrow(axis as i64, from, both);
-            }
-            no_grad(|| own.copy_(&other));
-        }
+        layer::copy(&other.layers, &self.layers, last);
     }
 
     /// Makes the fresh network's outputs spread by about `deviation` around `mean`: outputs of a

@@ -41,10 +41,13 @@ pub enum Family {
 }
 
 /// Names and usual widths. ResNet-20 is of He et al., section 4.2, n = 3; ResNet-18 of their table
-/// 1, with a 3 x 3 convolution and no pooling in front, as is usual for small images.
-const FAMILIES: [(&str, Family, usize); 7] = [
+/// 1, with a 3 x 3 convolution and no pooling in front, as is usual for small images. ResNet-6 and
+/// a strided ResNet-8 have no blocks before the first halving, which would be most of their work.
+const FAMILIES: [(&str, Family, usize); 9] = [
     ("lenet", Family::LeNet(5), 32),
+    ("resnet6", Family::ResNet(&[0, 1, 1]), 16),
     ("resnet8", Family::ResNet(&[1; 3]), 16),
+    ("resnet8-strided", Family::ResNet(&[0, 1, 1, 1]), 16),
     ("resnet14", Family::ResNet(&[2; 3]), 16),
     ("resnet20", Family::ResNet(&[3; 3]), 16),
     ("resnet18", Family::ResNet(&[2; 4]), 64),
@@ -56,16 +59,21 @@ const WIDTH_MAX: usize = 65_536;
 const CHANNELS_MAX: usize = 1024;
 
 impl NetworkSpec {
-    /// Returns true if they have the same layers, of whatever widths.
+    /// Returns true if they have the same layers, of whatever widths; ResNets of whatever depths.
     pub fn is_like(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Mlp { widths: own }, Self::Mlp { widths: other }) => own.len() == other.len(),
             (
                 Self::Convolutional { family: own, .. },
                 Self::Convolutional { family: other, .. },
-            ) => own == other,
+            ) => own == other || matches!((own, other), (Family::ResNet(_), Family::ResNet(_))),
             _ => false,
         }
+    }
+
+    pub fn has_batch_norm(&self) -> bool {
+        let Self::Convolutional { family, .. } = self else { return false };
+        matches!(family, Family::ResNet(_) | Family::Vgg11)
     }
 }
 
@@ -76,9 +84,9 @@ impl FromStr for NetworkSpec {
         Self::parse(name).map_err(|reason| {
             TrainError::Input(format!(
                 "network `{name}`: {reason}; write `lenet`, `lenet:WIDTH`, `lenet:WIDTHxKERNEL`, \
-                    `resnet8`, `resnet14`, `resnet20`, `resnet18` or `vgg11`, each with `:WIDTH` \
-                    (channels of the first convolution), `mlp:INPUTS,HIDDEN,...` such \
-                    as `mlp:784,200,100`, or `dilated:CHANNELS`"
+                    `resnet6`, `resnet8`, `resnet8-strided`, `resnet14`, `resnet20`, `resnet18` or \
+                    `vgg11`, each with `:WIDTH` (channels of the first convolution), \
+                    `mlp:INPUTS,HIDDEN,...` such as `mlp:784,200,100`, or `dilated:CHANNELS`"
             ))
         })
     }
@@ -147,8 +155,8 @@ mod tests {
 
     #[test]
     fn names_are_told_in_their_shortest_form() {
-        let same = "lenet lenet:16 lenet:32x3 mlp:784,200,100 resnet8 resnet14:24 resnet20 \
-            resnet18:8 vgg11 vgg11:16 dilated dilated:60";
+        let same = "lenet lenet:16 lenet:32x3 mlp:784,200,100 resnet8 resnet14:24 resnet20 resnet6 \
+            resnet8-strided:8 resnet18:8 vgg11 vgg11:16 dilated dilated:60";
         let others = [("lenet:32x5", "lenet"), ("resnet18:64", "resnet18")];
         let same = same.split_whitespace().map(|name| (name, name));
         for (name, shortest) in same.chain(others) {

@@ -68,10 +68,15 @@ pub struct Validation {
 }
 
 impl Validation {
-    /// Returns true if it is better: ParM (section 4.1) selects by agreement; then by the loss.
-    fn beats(&self, other: &Self) -> bool {
-        self.agreement > other.agreement
-            || (self.agreement == other.agreement && self.loss < other.loss)
+    /// Returns true if it is better. ParM (section 4.1) selects by agreement; then by the loss. A
+    /// slot is selected by its loss, which is less a matter of chance.
+    fn beats(&self, other: &Self, by_loss: bool) -> bool {
+        let is_lower = self.loss < other.loss;
+        match by_loss {
+            true => is_lower,
+            false if self.agreement == other.agreement => is_lower,
+            false => self.agreement > other.agreement,
+        }
     }
 }
 
@@ -103,4 +108,18 @@ struct Attempt {
     /// the label's class.
     agreeing: usize,
     queries: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Validation;
+
+    #[test]
+    fn slots_are_compared_by_loss_and_others_by_agreement() {
+        let of = |agreement, loss| Validation { agreement, loss };
+        let (lucky, best) = (of(0.79, 0.33), of(0.78, 0.3));
+        assert!(best.beats(&lucky, true) && !lucky.beats(&best, true));
+        assert!(lucky.beats(&best, false) && !best.beats(&lucky, false));
+        assert!(of(0.79, 0.3).beats(&lucky, false) && !lucky.beats(&lucky, false));
+    }
 }

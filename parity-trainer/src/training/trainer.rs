@@ -65,6 +65,8 @@ struct Plan {
     k: usize,
     /// Steps from one validation to the next; the last step is always followed by one.
     validate_every: u64,
+    /// How validations are compared ([`Validation::beats`]).
+    by_loss: bool,
 }
 
 impl Trainer {
@@ -92,6 +94,7 @@ impl Trainer {
             // A slot learns from samples one by one.
             k: if has_slots { 1 } else { code.k() },
             validate_every: run.validate_every.max(1),
+            by_loss: has_slots,
         };
         let sampler = Sampler::new(set.len());
         let task: Box<dyn Task> = match (&run.learned, code.decoding()) {
@@ -114,6 +117,7 @@ impl Trainer {
             groups: run.batch(samples.len()),
             k: 1,
             validate_every: u64::MAX,
+            by_loss: false,
         };
         let sampler = Sampler::new(samples.len());
         let task = Box::new(LabelledModel::new(run, samples, classes)?);
@@ -222,7 +226,7 @@ impl Trainer {
         let agreement = agreeing as f64 / f64::from(queries.max(1));
         let validation = Validation { agreement, loss };
         let best = self.best.as_ref();
-        if best.is_none_or(|best| validation.beats(&best.validation)) {
+        if best.is_none_or(|best| validation.beats(&best.validation, self.plan.by_loss)) {
             self.best =
                 Some(Best { step: self.step, validation, weights: self.weights.snapshot()? });
         }

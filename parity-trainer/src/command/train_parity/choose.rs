@@ -44,6 +44,7 @@ impl Candidate {
 
     pub(super) fn apply(&self, run: &mut ParityRun, settings: &Settings) {
         run.rule.steps = self.steps;
+        run.rule.learning_rate = settings.learning_rate(&self.network);
         run.validate_every = settings.validate_every(self.steps);
         run.network = self.network.clone();
         run.loss = self.loss;

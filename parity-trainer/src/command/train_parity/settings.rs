@@ -10,6 +10,7 @@ use parapet_encoder::{CodeSpec, EncoderKind};
 use parapet_parameter_server::Consistency;
 use parity_trainer::backend::{OptimiserConfig, OptimiserSpec, Schedule};
 use parity_trainer::deployed::InputScaling;
+use parity_trainer::network::NetworkSpec;
 use parity_trainer::{Loss, TrainError, TransformChoice, VALIDATION_SAMPLES};
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +28,7 @@ const STEPS: u32 = 4000;
 /// Share of a query's time, and minutes of training, for a stack's network, unless `--max-cost` and
 /// `--minutes` say otherwise.
 const MAX_COST: f64 = 0.95;
-const MINUTES: f64 = 15.0;
+const MINUTES: f64 = 10.0;
 /// Peak learning rate for a stack's network: it begins near its end.
 const SLOTS_LEARNING_RATE: f64 = 1e-2;
 /// Validations of a run, unless `--validate-every` says otherwise.
@@ -106,8 +107,8 @@ pub(crate) struct Settings {
     /// Steps of all of auto's trials together, as a part of --steps
     #[arg(long, value_name = "PART", default_value_t = 0.15)]
     pub(super) trial_share: f64,
-    /// `lenet`, `resnet8`, `resnet14`, `resnet20`, `resnet18`, `vgg11` (each `:WIDTH`),
-    /// or `mlp:INPUTS,HIDDEN,..` [default: the deployed model's where it is known; for `stack` the
+    /// `lenet`, `resnet6`, `resnet8`, `resnet8-strided`, `resnet14`, `resnet20`, `resnet18`, `vgg11`
+    /// (each `:WIDTH`), or `mlp:INPUTS,HIDDEN,..` [default: the deployed model's where it is known; for `stack` the
     /// best in short trials of those within --max-cost]. A learned code's encoder:
     /// `mlp:INPUTS,HIDDEN,..` of k samples' values, or `dilated:CHANNELS` for images [default: an
     /// MLP with one hidden layer as long as its input]
@@ -304,14 +305,20 @@ impl Settings {
                 OptimiserKind::AdamW => OptimiserSpec::AdamW { weight_decay },
                 OptimiserKind::Sgd => OptimiserSpec::Sgd { momentum, weight_decay },
             },
-            learning_rate: self.common.learning_rate.unwrap_or(match self.has_slots() {
-                true => SLOTS_LEARNING_RATE,
-                false => LEARNING_RATE,
-            }),
+            learning_rate: self.common.learning_rate.unwrap_or(LEARNING_RATE),
             schedule: self.schedule,
             steps: u64::from(self.steps.unwrap_or(STEPS)),
             clip: self.clip,
         }
+    }
+
+    /// The peak learning rate of a network; one with batch norm takes twice as high a one.
+    pub(super) fn learning_rate(&self, network: &NetworkSpec) -> f64 {
+        self.common.learning_rate.unwrap_or(match (self.has_slots(), network.has_batch_norm()) {
+            (true, true) => 2.0 * SLOTS_LEARNING_RATE,
+            (true, false) => SLOTS_LEARNING_RATE,
+            (false, _) => LEARNING_RATE,
+        })
     }
 
     /// The same with places that hold in another folder.
