@@ -50,10 +50,6 @@ impl OptimiserSpec {
 
 /// Part of a cosine run in which the rate grows from nothing.
 const WARM_UP: f64 = 0.03;
-/// Part of a one-cycle run in which the rate grows.
-const RISE: f64 = 0.3;
-/// Divisors of a one-cycle run's peak that give its first rate and its last.
-const ONE_CYCLE_DIVISORS: (f64, f64) = (25.0, 25e4);
 
 /// Schedule of the learning rate, relative to its peak.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -64,25 +60,19 @@ pub enum Schedule {
     /// without restarts).
     #[default]
     Cosine,
-    /// Half a cosine up from a 25th of the peak in three tenths of the run, then one down to
-    /// nothing (Smith and Topin, Super-Convergence, 2018, as PyTorch has it).
-    OneCycle,
 }
 
 impl Schedule {
     /// The rate at `step` of `steps`, counted from 0.
     pub fn rate(self, peak: f64, step: u64, steps: u64) -> f64 {
         let progress = (step as f64 + 0.5) / steps.max(1) as f64;
-        let between = |from: f64, to: f64, part: f64| {
-            to + (from - to) * 0.5 * (1.0 + (std::f64::consts::PI * part.min(1.0)).cos())
-        };
-        let (first, last) = (peak / ONE_CYCLE_DIVISORS.0, peak / ONE_CYCLE_DIVISORS.1);
         match self {
             Self::Constant => peak,
             Self::Cosine if progress < WARM_UP => peak * progress / WARM_UP,
-            Self::Cosine => between(peak, 0.0, (progress - WARM_UP) / (1.0 - WARM_UP)),
-            Self::OneCycle if progress < RISE => between(first, peak, progress / RISE),
-            Self::OneCycle => between(peak, last, (progress - RISE) / (1.0 - RISE)),
+            Self::Cosine => {
+                let part = (progress - WARM_UP) / (1.0 - WARM_UP);
+                peak * 0.5 * (1.0 + (std::f64::consts::PI * part.min(1.0)).cos())
+            }
         }
     }
 }
@@ -139,12 +129,10 @@ pub fn norm(values: &[f32]) -> f64 {
 /// optimiser's state, slot by slot, if it goes on from another training. All later ones are steps.
 ///
 /// The rows from `measured_from` on hold what the network measures while it learns, such as batch
-/// norm's running moments; a step replaces them by the sum of what is pushed.
-///
-/// Within a process the store is filled instead; rows begin with [`set_up`](Self::set_up) updates.
-///
-/// Where pushes are not added up, each is an update with its part of the learning rate: as many as
-/// make a step go as far as the step would.
+/// norm's running moments; a step replaces them by the sum of what is pushed. Within a process the
+/// store is filled instead; rows begin with [`set_up`](Self::set_up) updates. Where pushes are not
+/// added up, each is an update with its part of the learning rate: as many as make a step go as far
+/// as the step would.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct TrainingRule {
     /// The update of each step.

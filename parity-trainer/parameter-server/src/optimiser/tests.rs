@@ -37,13 +37,10 @@ fn rate_rises_then_falls_to_nothing() {
         let rate = |step| schedule.rate(2.0, step, 1000);
         (0..1000).map(rate).collect()
     };
-    for (schedule, top, first) in [(Schedule::Cosine, 30, 0.05), (Schedule::OneCycle, 300, 0.09)] {
-        let rates = rates(schedule);
-        assert!(rates[..top].is_sorted() && rates[top..].iter().rev().is_sorted());
-        assert!(rates[0] < first && (rates[top] - 2.0).abs() < 0.01 && rates[999] < 1e-4);
-    }
+    let falling = rates(Schedule::Cosine);
+    assert!(falling[..30].is_sorted() && falling[30..].iter().rev().is_sorted());
+    assert!(falling[0] < 0.05 && (falling[30] - 2.0).abs() < 0.01 && falling[999] < 1e-4);
     assert!((Schedule::Cosine.rate(2.0, 15, 1000) - 2.0 * 0.0155 / 0.03).abs() < 1e-9);
-    assert!((Schedule::OneCycle.rate(2.0, 0, 1_000_000) - 0.08).abs() < 1e-4);
     assert!(rates(Schedule::Constant).iter().all(|&rate| rate == 2.0));
 }
 
