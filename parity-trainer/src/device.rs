@@ -41,6 +41,14 @@ pub(crate) fn device() -> Device {
     CHOSEN.get().copied().unwrap_or(Device::Cpu)
 }
 
+/// The chosen device's name, as [`parse`] takes it.
+pub fn name() -> String {
+    match device() {
+        Device::Cuda(number) => format!("cuda:{number}"),
+        _ => "cpu".to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -273,6 +273,7 @@ fn mistakes_are_told_in_a_line() {
         ("--encoder sum --student a", ["--student: only a stack"]),
         ("--clip 1 --wait-free true", ["--wait-free: --clip needs the whole gradient"]),
         ("--wait-free false", ["--wait-free: only a cluster has it"]),
+        ("--seeds 2 --cluster 127.0.0.1:1", ["--seeds: a cluster has one training"]),
         ("--generator 1,1", ["takes none"]),
         ("--network mlp:512,8", ["takes samples of 512 values"]),
     ] {

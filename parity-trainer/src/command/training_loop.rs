@@ -13,7 +13,7 @@ use super::settings::Common;
 use crate::progress::Progress;
 
 const RUNS: &str = ".runs";
-const RESUME: &str = "the same command with --resume goes on from the checkpoint";
+pub(super) const RESUME: &str = "the same command with --resume goes on from the checkpoint";
 /// Records of the log, about.
 const RECORDS: usize = 500;
 /// Weight of the newest step in the smoothed figures.

@@ -104,8 +104,7 @@ struct Attempt {
     borders: Vec<Border>,
     /// The loss as it is told: what validations tell, too.
     told: f64,
-    /// Reconstructions that agree with the deployed model; of a deployed model, outputs that name
-    /// the label's class.
+    /// Reconstructions that agree with the deployed model; of a deployed model, right classes.
     agreeing: usize,
     queries: usize,
 }

@@ -27,8 +27,7 @@ pub struct ParityRun {
     pub learned: Option<LearnedRun>,
     /// Variants of samples that slots are learned from; none to learn from the samples themselves.
     pub variants: Option<Variants>,
-    /// Network of the deployed model, where it is known: slots of the same layers begin with its
-    /// weights.
+    /// Network of the deployed model, where it is known: slots of its kind begin with its weights.
     pub start: Option<Rc<Network>>,
     /// Of a learned code's reconstructions, or of slots; a sum is learned by its squared error.
     pub loss: Loss,

@@ -134,8 +134,7 @@ impl Student {
         })
     }
 
-    /// Returns the samples or variants of them that a step shows, and sees to the deployed model's
-    /// answers for them.
+    /// Returns the samples, or variants, that a step shows, and sees to the answers for them.
     fn show(&mut self, step: u64, members: &[usize]) -> Result<Vec<f32>> {
         let set = &self.train.set;
         let mut inputs = Vec::with_capacity(members.len() * set.sample_len());

@@ -59,6 +59,33 @@ fn learned_codes_training_survives_a_kill() {
     survives_a_kill(|name| train(name, settings));
 }
 
+#[test]
+fn the_best_of_several_seeds_is_kept_also_after_an_interruption() {
+    let workplace = workplace();
+    let settings = "--network mlp:256,64 --steps 3000 --checkpoint-steps 50";
+    let line = train("several", &format!("{settings} --seeds 2"));
+    let mut running = workplace.start(&line);
+    running.wait_for("several-seed4: checkpoint ", 2);
+    running.interrupt();
+    assert!(!workplace.at("models/several").exists(), "it was interrupted before its end");
+    let errors = workplace.succeed(&format!("{line} --resume")).errors;
+    assert_has(&errors, &["several-seed4: goes on after step "]);
+    let mut alone: Vec<(f64, u64)> = Vec::new();
+    for seed in [3, 4] {
+        let one = train(&format!("alone{seed}"), settings);
+        workplace.succeed(&one.replace("--seed 3", &format!("--seed {seed}")));
+        let log = workplace.read(&format!("models/.runs/alone{seed}/log.jsonl"));
+        let agreement = |line: &str| {
+            serde_json::from_str::<serde_json::Value>(line).unwrap()["validation_agreement"]
+                .as_f64()
+        };
+        alone.push((log.lines().filter_map(agreement).fold(0.0, f64::max), seed));
+    }
+    let best = if alone[1].0 > alone[0].0 { 4 } else { 3 };
+    assert_has(&errors, &[&format!("several: seed {best} is the best")]);
+    assert!(workplace.model("several") == workplace.model(&format!("alone{best}")));
+}
+
 /// Running moments, augmented samples and the order of a pass have to come back.
 fn train_deployed(name: &str) -> String {
     format!(

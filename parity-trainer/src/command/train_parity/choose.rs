@@ -20,6 +20,10 @@ const MARGIN: f64 = 0.005;
 const TIMED_STEPS: u32 = 8;
 const VALIDATION_TIME: f64 = 0.2;
 const MOST_STEPS: u64 = 50_000;
+/// Peak learning rate for a stack's network, which begins near its end, and how many times as high
+/// a one a network with batch norm takes.
+const SLOTS_LEARNING_RATE: f64 = 1e-2;
+const WITH_BATCH_NORM: f64 = 2.0;
 const LOSSES: [Loss; 2] = [Loss::Mse, Loss::Kl];
 pub(super) const CHOICE: &str = "choice.toml";
 
@@ -44,7 +48,10 @@ impl Candidate {
 
     pub(super) fn apply(&self, run: &mut ParityRun, settings: &Settings) {
         run.rule.steps = self.steps;
-        run.rule.learning_rate = settings.learning_rate(&self.network);
+        if settings.has_slots() && settings.common.learning_rate.is_none() {
+            let factor = if self.network.has_batch_norm() { WITH_BATCH_NORM } else { 1.0 };
+            run.rule.learning_rate = factor * SLOTS_LEARNING_RATE;
+        }
         run.validate_every = settings.validate_every(self.steps);
         run.network = self.network.clone();
         run.loss = self.loss;

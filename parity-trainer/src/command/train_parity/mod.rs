@@ -2,6 +2,7 @@
 
 mod choose;
 mod prepare;
+mod seeds;
 mod settings;
 mod shared;
 
@@ -16,18 +17,19 @@ use parapet_onnx::learned_code::{LearnedCode, Sizes};
 use parapet_onnx::runtime::OnnxRuntime;
 use parity_trainer::evaluation::{CodeEvaluation, CodedModels, EvaluationPlan, ParityRow};
 use parity_trainer::run::{CurveLabels, RunFolder};
-use parity_trainer::{Entry, ParityRun, TrainError, Trained};
+use parity_trainer::{Entry, Loss, ParityRun, TrainError, Trained};
 use serde_json::json;
 
 pub(crate) use choose::transform_name;
 use prepare::{Cost, Inputs, Sets};
 pub(crate) use settings::Args;
+use settings::Settings;
 pub(crate) use shared::SharedTask;
 
 use super::eval::judge;
 use super::interrupt::Interrupt;
 use super::settings::to_toml;
-use super::training_loop::{TrainingLoop, environment, lock_training, run_folder};
+use super::training_loop::{RESUME, TrainingLoop, environment, lock_training, run_folder};
 use super::{provenance, rounded, write_json};
 use crate::report;
 
@@ -49,13 +51,40 @@ type Product = (Row, Trained, Option<Calibration>);
 pub(crate) fn run(args: &Args, matches: &ArgMatches, threads: usize) -> Result<(), TrainError> {
     let settings = args.settings(matches)?;
     let interrupt = Interrupt::listen()?;
+    if settings.seeds() == 1 {
+        return run_one(settings, |folder| args.resumes(folder), threads, &interrupt);
+    }
+    let inputs = Inputs::check(settings, threads)?;
+    let name = name(&inputs);
+    let folder = run_folder(&inputs.settings.common, &name);
+    let resume = args.resumes(&folder)?;
+    let locks = lock_training(&folder, &inputs.settings.common.out, &name)?;
+    folder.write_config(&to_toml(&inputs.settings)?)?;
+    let best = seeds::best(&inputs, (&name, &folder), resume, threads, &interrupt)?;
+    drop((inputs, locks));
+    interrupt.end_at_once(RESUME)?;
+    run_one(best, |_| Ok(true), threads, &interrupt)
+}
+
+/// The name of the entry, or of those of several rows before their numbers.
+fn name(inputs: &Inputs) -> String {
+    let what = if inputs.settings.is_learned() { "code" } else { "parity" };
+    let name = inputs.settings.common.name.clone();
+    name.unwrap_or_else(|| format!("{}-{what}", inputs.deployed.name))
+}
+
+fn run_one(
+    settings: Settings,
+    resumes: impl Fn(&RunFolder) -> Result<bool, TrainError>,
+    threads: usize,
+    interrupt: &Interrupt,
+) -> Result<(), TrainError> {
     let mut inputs = Inputs::check(settings, threads)?;
     let common = inputs.settings.common.clone();
-    let what = if inputs.settings.is_learned() { "code" } else { "parity" };
-    let name = common.name.clone().unwrap_or_else(|| format!("{}-{what}", inputs.deployed.name));
+    let name = name(&inputs);
     let folder = run_folder(&common, &name);
     let rows = rows(&inputs, &name, &folder)?;
-    let resume = args.resumes(&folder)?;
+    let resume = resumes(&folder)?;
     if resume {
         // Not after the deployed model has answered all samples.
         for row in &rows {
@@ -78,7 +107,7 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches, threads: usize) -> Result<(
     choose::choose(&inputs, &sets, &folder, resume)?.apply(&mut inputs.run, &inputs.settings);
     let mut products = Vec::new();
     for row in rows {
-        products.push(train(&inputs, &sets, row, resume, &interrupt)?);
+        products.push(train(&inputs, &sets, row, resume, interrupt)?);
     }
     let seconds = begun.elapsed().as_secs_f64();
     let test = &mut inputs.data.test;
@@ -91,16 +120,13 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches, threads: usize) -> Result<(
 /// The trainings of the code's rows; of a learned code one, whatever its rows.
 fn rows(inputs: &Inputs, name: &str, folder: &RunFolder) -> Result<Vec<Row>, TrainError> {
     let settings = &inputs.settings;
-    let is_one = settings.is_learned() || settings.r == 1;
-    let all = if is_one { 0..1 } else { 0..settings.r };
-    let row = |row: usize| {
-        let (name, folder) = match is_one {
-            true => (name.to_owned(), folder.clone()),
-            false => (format!("{name}-{row}"), RunFolder(folder.0.join(format!("row-{row}")))),
-        };
+    let folders = settings.row_folders(folder);
+    let is_one = folders.len() == 1;
+    let row = |(row, folder): (usize, RunFolder)| {
+        let name = if is_one { name.to_owned() } else { format!("{name}-{row}") };
         Ok(Row { name, row, folder, digest: settings.digest(&[&inputs.digest, &row.to_string()])? })
     };
-    all.map(row).collect()
+    folders.into_iter().enumerate().map(row).collect()
 }
 
 fn train(
@@ -134,6 +160,7 @@ fn train(
             title: &format!("{}: {} k = {}", row.name, run.code.encoder, run.code.k),
             loss: match run.learned {
                 Some(_) => "loss",
+                None if run.loss == Loss::Kl => "divergence",
                 None => "mean squared error",
             },
             rate: "agreement",

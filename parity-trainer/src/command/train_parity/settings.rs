@@ -10,7 +10,7 @@ use parapet_encoder::{CodeSpec, EncoderKind};
 use parapet_parameter_server::Consistency;
 use parity_trainer::backend::{OptimiserConfig, OptimiserSpec, Schedule};
 use parity_trainer::deployed::InputScaling;
-use parity_trainer::network::NetworkSpec;
+use parity_trainer::run::RunFolder;
 use parity_trainer::{Loss, TrainError, TransformChoice, VALIDATION_SAMPLES};
 use serde::{Deserialize, Serialize};
 
@@ -29,8 +29,6 @@ const STEPS: u32 = 4000;
 /// `--minutes` say otherwise.
 const MAX_COST: f64 = 0.95;
 const MINUTES: f64 = 10.0;
-/// Peak learning rate for a stack's network: it begins near its end.
-const SLOTS_LEARNING_RATE: f64 = 1e-2;
 /// Validations of a run, unless `--validate-every` says otherwise.
 const VALIDATIONS: u64 = 20;
 
@@ -129,6 +127,10 @@ pub(crate) struct Settings {
     /// the better of mse and kl in short trials]
     #[arg(long)]
     pub(super) loss: Option<Loss>,
+    /// Trainings side by side, with the seeds from --seed on; the best on validation data is kept
+    /// [default: 1]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(super) seeds: Option<u32>,
     /// Optimiser steps [default: 4000; for `stack` as many as --minutes have, 50000 at most]
     #[arg(long)]
     pub(super) steps: Option<u32>,
@@ -216,6 +218,11 @@ impl Checked for Settings {
                 "--clip needs the whole gradient first; leave one of them out",
             ),
             (self.cluster.is_none() && self.wait_free.is_some(), "wait-free", only_cluster),
+            (
+                self.cluster.is_some() && self.seeds() > 1,
+                "seeds",
+                "a cluster has one training at a time; leave one of them out",
+            ),
         ] {
             if is_misplaced {
                 return Err(TrainError::Input(format!("--{name}: {problem}")));
@@ -312,13 +319,18 @@ impl Settings {
         }
     }
 
-    /// The peak learning rate of a network; one with batch norm takes twice as high a one.
-    pub(super) fn learning_rate(&self, network: &NetworkSpec) -> f64 {
-        self.common.learning_rate.unwrap_or(match (self.has_slots(), network.has_batch_norm()) {
-            (true, true) => 2.0 * SLOTS_LEARNING_RATE,
-            (true, false) => SLOTS_LEARNING_RATE,
-            (false, _) => LEARNING_RATE,
-        })
+    pub(super) fn seeds(&self) -> u32 {
+        self.seeds.unwrap_or(1).max(1)
+    }
+
+    /// The runs' folders of a code's rows in `folder`; a learned code has one run for all.
+    pub(super) fn row_folders(&self, folder: &RunFolder) -> Vec<RunFolder> {
+        match self.is_learned() || self.r == 1 {
+            true => vec![folder.clone()],
+            false => {
+                (0..self.r).map(|row| RunFolder(folder.0.join(format!("row-{row}")))).collect()
+            }
+        }
     }
 
     /// The same with places that hold in another folder.
@@ -343,6 +355,7 @@ impl Settings {
             deployed: None,
             student: None,
             cluster: None,
+            seeds: None,
             ..self.clone()
         };
         digest(&bare, rest)
