@@ -5,9 +5,8 @@
 //! each shrunk to its cell by area averaging; cells without an image and rests of a size that does
 //! not divide evenly stay zero. Channels are kept apart. A parity model on such a query sees every
 //! image at lower resolution instead of k images on top of each other: 2 points better than the sum
-//! at k = 2 and 22 at k = 4 on CIFAR-10 (ParM figure 7).
-//!
-//! Decoding is that of a code with one row of ones.
+//! at k = 2 and 22 at k = 4 on CIFAR-10 (ParM figure 7). Decoding is that of a code with one row of
+//! ones.
 
 use crate::resample::{AxisPlan, STRIP, Strip};
 use crate::{Code, CodeError, EncodeError, Encoder, check_group};
@@ -228,8 +227,7 @@ mod tests {
         }
     }
 
-    /// The cell of `slot` by the definition: each pixel weighs with the area of it that the
-    /// cell's pixel covers.
+    /// The cell of `slot` by the definition: pixels weigh as the cell's pixel covers them.
     fn cell_by_definition(
         image: &[f32],
         [height, width]: [usize; 2],
@@ -315,8 +313,7 @@ mod tests {
     }
 
     proptest! {
-        /// Area averaging keeps the mean: the cell of a constant image is that constant,
-        /// whatever the factor.
+        /// Area averaging keeps the mean: a constant image's cell is that constant.
         #[test]
         fn every_cell_holds_its_own_image(
             k in 2usize..=9,

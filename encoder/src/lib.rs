@@ -4,7 +4,6 @@
 //! holds k queries `X_1 .. X_k`; row j of the code makes one parity query `P_j`. With a linear code
 //! a parity model is trained so that `F_Pj(P_j) ~ sum_i a_ji F(X_i)`, which lets the decoder solve
 //! for missing predictions. With slots, slot i of `F_Pj(P_j)` is trained to be about `F(X_i)`.
-//!
 //! Everything here is pure: `f32` slices in and out, no allocation per query, no IO.
 //!
 //! - [`CodeSpec`] is what a configuration or a model repository says; [`Code`] is the same, parsed

@@ -30,8 +30,7 @@ pub struct Reloaded {
     pub stopped: Vec<String>,
 }
 
-/// The longest that new models are waited for until an instance of each is up. The old
-/// ones serve meanwhile.
+/// The longest that new models are waited for, while the old ones serve.
 const WARM_UP: Duration = Duration::from_secs(3);
 /// The longest that instances are asked for a model that is in no repository.
 const DESCRIBED_WITHIN: Duration = Duration::from_secs(5);

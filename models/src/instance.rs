@@ -259,8 +259,7 @@ fn load_engine(
     }
 }
 
-/// Runs the smallest and the largest batch: the engine sets itself up on first use, and
-/// wrong outputs show.
+/// Runs the smallest and the largest batch: engines set up on first use; wrong outputs show.
 fn warm_up(
     engine: &dyn InferenceEngine,
     entry: &ModelEntry,

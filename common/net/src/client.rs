@@ -2,9 +2,8 @@
 //!
 //! hyper's client splits a connection into a sender and a task that does the IO. Here the sending
 //! task polls both, which saves two task switches for each request. That matters: a query spends
-//! little other time in the frontend, and a late load generator measures itself.
-//!
-//! The client opens as many connections as requests are sent at once. Callers bound that number.
+//! little other time in the frontend, and a late load generator measures itself. The client opens
+//! as many connections as requests are sent at once. Callers bound that number.
 
 mod turn;
 
@@ -143,8 +142,7 @@ impl Connections {
         // On the heap: it is rare, and with TLS several times as large as all else in this future.
         Box::pin(async {
             let connected = self.connect().await;
-            // A server that died with the request in hand refuses connections: it may have seen the
-            // request all the same.
+            // A server that died with the request in hand refuses connections, too.
             let connection = connected.map_err(|refused| lost.unwrap_or(refused))?;
             self.exchange(connection, request()).await.map_err(|broken| broken.error)
         })

@@ -59,8 +59,7 @@ impl Datatype {
         }
     }
 
-    /// Returns true if the contents can be written as JSON. As in Triton, BF16 goes
-    /// in binary form only.
+    /// Returns true if the contents can be written as JSON: BF16 cannot, as in Triton.
     pub const fn has_json_form(self) -> bool {
         !matches!(self, Self::Bf16)
     }

@@ -3,15 +3,12 @@
 //! The REST form of the protocol and its binary tensor extension, for both sides of a connection.
 //! Whatever the form on the wire, a [`Tensor`] holds its contents little-endian and row-major,
 //! exactly as the binary extension carries them: a binary tensor is a slice of the body it came in,
-//! and only JSON tensors are converted.
-//!
-//! A body in binary form is the JSON header followed by the contents of the tensors that announced
-//! a `binary_data_size`, in the header's order; [`HEADER_CONTENT_LENGTH`] says where the JSON ends.
-//! Sizes that a message claims are checked against the bytes that came before anything is allocated
-//! for them. Texts, lists and shapes of a header are bounded while it is read, and errors repeat no
-//! more than an [`Excerpt`] of them.
-//!
-//! This crate knows no sockets: the servers and clients hand bodies in and out.
+//! and only JSON tensors are converted. A body in binary form is the JSON header followed by the
+//! contents of the tensors that announced a `binary_data_size`, in the header's order;
+//! [`HEADER_CONTENT_LENGTH`] says where the JSON ends. Sizes that a message claims are checked
+//! against the bytes that came before anything is allocated for them. Texts, lists and shapes of a
+//! header are bounded while it is read, and errors repeat no more than an [`Excerpt`] of them. This
+//! crate knows no sockets: the servers and clients hand bodies in and out.
 
 mod bounded;
 #[cfg(feature = "compression")]

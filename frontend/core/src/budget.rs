@@ -10,8 +10,7 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Extra work of at most `share` for each query over time, and at most `burst` at
-    /// once; starts full.
+    /// Extra work of at most `share` a query over time, and `burst` at once; starts full.
     pub fn new(share: f64, burst: f64) -> Self {
         let burst = burst.max(1.0);
         Self { share: share.max(0.0), burst, tokens: if share > 0.0 { burst } else { 0.0 } }

@@ -36,8 +36,7 @@ pub struct PoolConfig {
 /// Bounds of the core.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CoreConfig {
-    /// The deployed model's pool, then those that the strategies name: one for each parity row,
-    /// a backup model's.
+    /// The deployed model's pool, then those of the parity rows, or a backup model's.
     pub pools: Vec<PoolConfig>,
     /// Most queries in the table, awaited late truths included.
     pub max_queries: usize,
@@ -50,8 +49,7 @@ pub struct CoreConfig {
     /// A request withdrawn after its deadline says something about its instance only if it was in
     /// flight this long: a client with a hasty deadline must not take instances out of service.
     pub suspect_after: Duration,
-    /// Limit of queries that wait for a slot of the deployed model. `None` is the limit
-    /// of the pool's queue.
+    /// Limit of queries that wait for a slot of the deployed model; `None`: the pool's.
     pub queue_limit: Option<QueueLimitConfig>,
     /// Slots that an instance of the deployed model may be given, if more of them than the pool's
     /// raise the rate of answers.

@@ -22,8 +22,7 @@ use crate::{
 pub struct Arrival<I> {
     /// Input of the query.
     pub input: Arc<I>,
-    /// Memory that the input holds, which counts for as long as a strategy keeps it
-    /// after the answer.
+    /// Memory that the input holds, counted while a strategy keeps it after the answer.
     pub bytes: usize,
     /// Key of the groups that it may share.
     pub key: GroupKey,
@@ -239,8 +238,7 @@ impl<I, O> Engine<I, O> {
         self.core.join(pool)
     }
 
-    /// An instance is to get no more requests. It finishes those that it has; [`Action::Left`] says
-    /// when it has none.
+    /// An instance is to get no more requests; [`Action::Left`] says when it has none left.
     pub fn instance_left(
         &mut self,
         now: Time,

@@ -46,8 +46,7 @@ macro_rules! classed {
 classed!(QueryId, GroupId);
 
 impl GroupId {
-    /// A number below `bound` that follows from the id. Ids of any sequence give each
-    /// number equally often.
+    /// A number below `bound` that follows from the id; all are equally frequent.
     pub(crate) const fn draw(self, bound: usize) -> usize {
         // The finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
         let mut bits = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -79,8 +78,7 @@ macro_rules! display {
 }
 display!(QueryId "q", GroupId "g", JobId "j");
 
-/// A pool of instances that serve the same model: the deployed model's, those of one parity row, or
-/// a backup model's.
+/// A pool of instances that serve one model: the deployed one, a parity row's, or a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PoolId(pub u8);
 
@@ -88,8 +86,7 @@ impl PoolId {
     /// The pool of the deployed model.
     pub const DEPLOYED: Self = Self(0);
 
-    /// The first pool after the deployed model's: by custom that of parity row 0, or of
-    /// the backup model.
+    /// The first pool after the deployed model's: parity row 0's, or the backup model's.
     pub const FIRST_REDUNDANT: Self = Self(1);
 
     /// The pool of the parity model of `row`, when this is that of row 0.

@@ -4,10 +4,9 @@
 //! A query that was answered with an approximation has its own request in flight still, to compare
 //! ([`Comparison`]). When that one's prediction comes is when the query would have been answered
 //! without redundancy; one that never comes counts with its deadline, which is the least that its
-//! client would have waited. So both figures are of the same queries.
-//!
-//! Answers count when they are given, late truths when they come, so that the second figure trails
-//! the first by the wait for a late truth. Failed queries count only if it was for their deadline.
+//! client would have waited. So both figures are of the same queries. Answers count when they are
+//! given, late truths when they come, so that the second figure trails the first by the wait for a
+//! late truth. Failed queries count only if it was for their deadline.
 //!
 //! [`Comparison`]: crate::Comparison
 

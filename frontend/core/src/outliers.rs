@@ -5,12 +5,11 @@
 //! too large a share of its recent ones, gets none for some time; twice as long, three times as
 //! long if it fails again. After that it is on probation: one failure ejects it anew, a success
 //! clears it. At most a share of a pool is ejected at the same time: where most instances fail, the
-//! fault lies with the queries or the model, and fewer instances would not help.
-//!
-//! A failure that the input may have caused comes here only when it is proven to be the instance's
-//! (`core/blame.rs`). Retries prove it. Of the reserve of their budget each instance has one in
-//! [`CONFIRM_EVERY`] for the queries of a domain, so that five failures are proven within some
-//! seconds, whatever the queries of other domains are like.
+//! fault lies with the queries or the model, and fewer instances would not help. A failure that the
+//! input may have caused comes here only when it is proven to be the instance's (`core/blame.rs`).
+//! Retries prove it. Of the reserve of their budget each instance has one in [`CONFIRM_EVERY`] for
+//! the queries of a domain, so that five failures are proven within some seconds, whatever the
+//! queries of other domains are like.
 
 use std::time::Duration;
 
@@ -178,8 +177,7 @@ impl Outliers {
         self.records.remove(&instance);
     }
 
-    /// Returns the failures among the latest requests, the number of those requests, and the
-    /// ejections in a row.
+    /// Returns the failures among the latest requests, their number, and the ejections in a row.
     pub(crate) fn record(&self, instance: InstanceId) -> ((u32, u32), u32) {
         self.records.get(&instance).map_or(((0, 0), 0), |record| {
             ((record.recent.count_ones(), record.seen), record.ejections)

@@ -74,8 +74,7 @@ struct Waiting {
 struct WaitingCopy {
     ticket: u64,
     job: JobId,
-    /// A parity query that is sent before any query is late takes no slot that a query
-    /// waits for (CG-3).
+    /// A parity query before any query is late takes no slot that a query waits for (CG-3).
     yields: bool,
 }
 
@@ -213,8 +212,7 @@ impl Pool {
         self.instances.len() * self.slots as usize
     }
 
-    /// Returns true if it is one of the pool's; so is one that leaves, until it has
-    /// nothing in flight.
+    /// Returns true if it is the pool's; so is one that leaves, while it has requests.
     pub fn contains(&self, instance: InstanceId) -> bool {
         instance.pool == self.id && self.instances.contains_key(&instance.index)
     }

@@ -2,11 +2,9 @@
 //!
 //! A name is asked again after each interval, whatever its records' time to live. A server that
 //! answers with a part of a long list each time (round robin) is of no use here: every answer
-//! counts as the whole set.
-//!
-//! Within TLS an instance's certificate has to be for the name whose address it has: the one that
-//! is configured, or the target of the SRV record. Aliases (CNAME) on the way to the address count
-//! for nothing, since they are the name server's word alone.
+//! counts as the whole set. Within TLS an instance's certificate has to be for the name whose
+//! address it has: the one that is configured, or the target of the SRV record. Aliases (CNAME) on
+//! the way to the address count for nothing, since they are the name server's word alone.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -225,8 +225,7 @@ impl<T: Transport> Driver<T> {
         self.feed(|engine, now, actions| engine.reconstructed(now, query, output, actions));
     }
 
-    /// Counts whether an approximation agrees with the truth; nothing where there is no top
-    /// class to compare.
+    /// Counts whether an approximation agrees with the truth, where they can be compared.
     fn compare(&self, comparison: &Comparison<Output>) {
         let (Comparison::LateTruth { class, .. } | Comparison::Audit { class, .. }) = comparison;
         let Some(judged) = self.judged(*class) else {

@@ -107,8 +107,7 @@ fn wrong(parameter: &str, expected: &str, value: &Value) -> ServeError {
     ServeError::Input(format!("parameter {parameter:?} must be {expected}, not {shown}"))
 }
 
-/// Contents of this size are taken for any model, so that mistakes in small requests
-/// are told precisely.
+/// Contents of this size are taken for any model: mistakes in small requests are told precisely.
 const SMALL_CONTENTS: usize = 64 * 1024;
 
 /// Bytes of contents that a request of `max_rows` samples can have; those of BYTES have no bound,

@@ -134,8 +134,7 @@ impl Tenants {
     }
 }
 
-/// The key that a request carries: `Authorization: Bearer KEY`. One with two such
-/// headers carries none.
+/// The key that a request carries: `Authorization: Bearer KEY`, once.
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let mut given = headers.get_all(AUTHORIZATION).iter();
     let value = given.next()?.as_bytes();

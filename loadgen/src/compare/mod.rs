@@ -3,9 +3,8 @@
 //! Strategies take turns, block by block (A B C A B C ...), so that whatever the machine does
 //! meanwhile happens to all of them. A *round* is one block of each. Blocks of a round share their
 //! planned times and rows; so the rounds, not the requests, are what the bootstrap draws, all
-//! strategies' blocks of a round together.
-//!
-//! All of this is pure: from a runner's or simulator's [`Comparison`] to [`CompareReport`].
+//! strategies' blocks of a round together. All of this is pure: from a runner's or simulator's
+//! [`Comparison`] to [`CompareReport`].
 
 mod analyse;
 mod pool;

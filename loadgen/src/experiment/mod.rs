@@ -82,8 +82,7 @@ impl Default for Experiment {
 pub struct Instances {
     /// Serve the deployed model under every strategy.
     pub deployed: usize,
-    /// Serve what the strategy makes of them: parity models, a backup model, further
-    /// replicas, or nothing.
+    /// Serve what the strategy makes of them: parity models, a backup, replicas, nothing.
     pub redundant: usize,
     /// Requests that an instance is given at a time.
     pub slots: u32,

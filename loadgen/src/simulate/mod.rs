@@ -4,10 +4,9 @@
 //! the same coding groups, strategies, queues and timers as in the frontend, with instances that
 //! act out the same fault profiles as `parapet-instance` does. Only what lies between them is a
 //! model: delays of the network ([`Network`]) and of coding, and an instance's batches. Predictions
-//! have no content, so there is no accuracy, and a reconstruction never fails.
-//!
-//! Pure, and the same for the same [`Simulation`]: no clock, no IO, one seeded stream of random
-//! numbers for each purpose.
+//! have no content, so there is no accuracy, and a reconstruction never fails. Pure, and the same
+//! for the same [`Simulation`]: no clock, no IO, one seeded stream of random numbers for each
+//! purpose.
 
 mod cluster;
 mod instance;

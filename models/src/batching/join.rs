@@ -26,8 +26,7 @@ pub(super) fn join(requests: &[&[Tensor]]) -> Vec<Tensor> {
     first.iter().enumerate().map(joined).collect()
 }
 
-/// Splits a batch's outputs among requests of so many `rows` each; the pieces share
-/// the batch's memory.
+/// Splits a batch's outputs among requests of so many `rows` each, without a copy.
 pub(super) fn split(
     mut outputs: Vec<Tensor>,
     rows: &[usize],

@@ -127,8 +127,7 @@ fn datatype(element: TensorElementType) -> Option<Datatype> {
     })
 }
 
-/// Copies a tensor into one of ONNX Runtime's. The copy also aligns it: a slice of a
-/// body begins anywhere.
+/// Copies a tensor into one of ONNX Runtime's, aligned: a slice of a body begins anywhere.
 pub(crate) fn value(tensor: &Tensor) -> ort::Result<DynValue> {
     let shape = tensor.shape.clone();
     macro_rules! numbers {

@@ -6,9 +6,8 @@
 //! changes its weight moves no other on the ring. That spreads load evenly only if there are many
 //! ranges for each server, so [`Ring::routing`] then moves a few: no server is without a range that
 //! it heads if an array has as many, all of one size, as there are servers, all of one weight. Cut
-//! arrays accordingly ([`KeyRange::cut`]).
-//!
-//! All is a pure function of its arguments, the same on every machine: the hash is XXH3.
+//! arrays accordingly ([`KeyRange::cut`]). All is a pure function of its arguments, the same on
+//! every machine: the hash is XXH3.
 
 mod balance;
 mod plan;

@@ -4,11 +4,10 @@
 //! 2004). The head takes pushes, adds them up, and gives the sums places in its log (Li et al.,
 //! OSDI 2014, section 4.3); each server applies an entry, sends it on, and forgets it when the tail
 //! has it; then the head acknowledges the pushes in it. The tail answers pulls, so that no value is
-//! read that could still be lost.
-//!
-//! The registry decides who is in a chain, by raising the shard's epoch. Entries of an older epoch
-//! are refused, so that a head that was replaced can no longer commit (PS-3). A tail that was
-//! replaced may go on answering pulls: its clocks say what its rows contain.
+//! read that could still be lost. The registry decides who is in a chain, by raising the shard's
+//! epoch. Entries of an older epoch are refused, so that a head that was replaced can no longer
+//! commit (PS-3). A tail that was replaced may go on answering pulls: its clocks say what its rows
+//! contain.
 
 mod replica;
 mod shards;

@@ -21,8 +21,7 @@ pub(super) enum Aim<'a> {
     AtMost(f64, f64, &'a str),
 }
 
-/// Prints a section of a file of results that ends with its aims, and writes it. Fails with those
-/// that were missed.
+/// Prints a section of results that ends with its aims, and writes it. Fails with those missed.
 pub(super) fn publish(file: &str, name: &str, text: &str, aims: &[Aim<'_>]) -> Result<()> {
     let (mut figures, mut missed) = (Vec::new(), Vec::new());
     for aim in aims {

@@ -4,9 +4,8 @@
 //! sleep; at a fixed rate a mostly idle machine wakes sleeping cores for each request. Instances
 //! are called in turns, as the frontend does: one that has just computed is some 40 us faster than
 //! one that has slept. A parity model computes on the cores of all the others here, and on a
-//! machine of its own does not: coding is measured with parity instances of both kinds.
-//!
-//! Where nginx is installed it stands beside. Targets take turns. Needs the models of the demo.
+//! machine of its own does not: coding is measured with parity instances of both kinds. Where nginx
+//! is installed it stands beside. Targets take turns. Needs the models of the demo.
 
 use super::peers::{self, Query};
 use super::report::{Spread, in_turns};

@@ -97,8 +97,7 @@ pub struct Straggling {
 pub struct Slowdown {
     /// Share of the instances hit: in each period others if `correlated`, else always the same.
     pub share: f64,
-    /// True if all instances that are hit are slow together; else each instance
-    /// has its own periods.
+    /// True if all instances that are hit are slow together; else each has its periods.
     pub correlated: bool,
     /// Mean time between two periods in milliseconds.
     pub mean_interval_ms: f64,

@@ -1,5 +1,4 @@
-//! Models that other servers describe by the protocol's metadata: entries made of it, and entries
-//! compared with it.
+//! Models that other servers describe by the protocol's metadata: entries made of it or compared.
 
 use std::fmt;
 use std::path::Path;

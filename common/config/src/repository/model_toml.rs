@@ -32,8 +32,7 @@ pub struct ModelToml {
     /// For a parity model: the code and its place in it. For a learned code: the code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<CodeMetadata>,
-    /// Free-form record of the model's training. Serving does not read it; the trainer finds its
-    /// own networks by it.
+    /// Free-form record of the model's training, by which the trainer finds its own networks.
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub training: toml::Table,
 }

@@ -4,8 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Shape of one sample, without the batch axis. -1 is an axis of any length, as in TOML and in the
-/// protocol's metadata.
+/// Shape of one sample, without the batch axis. -1 is an axis of any length, as in the protocol.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<i64>")]
 pub struct Shape(Vec<i64>);

@@ -2,11 +2,10 @@
 //!
 //! A write that goes through at once, as nearly all do, sets no timer. A client that reads nothing
 //! for the time allowed is given up. So is one that reads a few bytes now and then, since each of
-//! them would buy it the whole time again.
-//!
-//! Closing a socket that holds unread data resets the connection, and the client may lose the
-//! response that it was about to read: the 413 to a body that it is still sending, for one. So the
-//! write side is closed first, and incoming bytes are discarded for a while (a lingering close).
+//! them would buy it the whole time again. Closing a socket that holds unread data resets the
+//! connection, and the client may lose the response that it was about to read: the 413 to a body
+//! that it is still sending, for one. So the write side is closed first, and incoming bytes are
+//! discarded for a while (a lingering close).
 
 use std::io;
 use std::pin::Pin;

@@ -131,8 +131,7 @@ impl<P: Protocol> Server<P> {
         {
             self.admit(accepted, &mut open, &draining);
         }
-        // Close the socket first: a client that connects from here on is refused, and can go
-        // elsewhere at once.
+        // Close the socket first: a client that connects from here on goes elsewhere at once.
         drop(acceptor);
         draining.cancel();
         drain(open, grace).await

@@ -53,8 +53,7 @@ pub fn read_response(message: ModelInferResponse) -> Result<InferResponse, Proto
     })
 }
 
-/// Writes a request of `model`, of a version or of that which the server chooses,
-/// with raw contents.
+/// Writes a request of `model`, of a version or the server's choice, with raw contents.
 pub fn write_request(
     model: &str,
     version: Option<&str>,

@@ -26,8 +26,7 @@ pub const MODEL_INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 
 /// Bytes before a message: whether it is compressed, and its length.
 pub(super) const PREFIX: usize = 5;
-/// Pieces that are shorter are copied together: each may hold on to a whole buffer
-/// of its connection.
+/// Shorter pieces are copied together: each may hold on to a whole buffer of its connection.
 const SHORT: usize = 4096;
 const ENCODING: &str = "grpc-encoding";
 

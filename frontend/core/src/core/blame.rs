@@ -5,12 +5,11 @@
 //! fault. An input that fails in the same way at two instances is at fault itself, if one of them
 //! lately answered others well. The error goes to its client, no instance is blamed, and it is not
 //! tried again. A failure that stays without such evidence counts for nothing, since one client can
-//! cause any number of them.
-//!
-//! Retries are the evidence. Half of their burst is reserved for those that
-//! [`Outliers::may_confirm`] allows now and then, so poison cannot spend what finds an instance
-//! that answers nothing well. Where the configuration allows no retries there is no evidence: then
-//! [`Outliers::unproven`] judges an instance that has answered nothing well for long.
+//! cause any number of them. Retries are the evidence. Half of their burst is reserved for those
+//! that [`Outliers::may_confirm`] allows now and then, so poison cannot spend what finds an
+//! instance that answers nothing well. Where the configuration allows no retries there is no
+//! evidence: then [`Outliers::unproven`] judges an instance that has answered nothing well for
+//! long.
 //!
 //! [`Outliers::may_confirm`]: crate::outliers::Outliers::may_confirm
 //! [`Outliers::unproven`]: crate::outliers::Outliers::unproven

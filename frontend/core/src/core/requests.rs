@@ -123,8 +123,7 @@ impl<I, O> Core<I, O> {
         Some(id)
     }
 
-    /// `avoid` is a wish for a query, and must be heeded for a request that is to be
-    /// apart from others.
+    /// `avoid` is a wish for a query, and a must for a request that is to be apart from others.
     fn submit(
         &mut self,
         purpose: Purpose,

@@ -47,8 +47,7 @@ impl<I, O> Engine<I, O> {
         groups
     }
 
-    /// The last groups in which a prediction was reconstructed, as they were when they ended; the
-    /// latest comes last.
+    /// The last groups in which a prediction was reconstructed, as they ended; the latest is last.
     pub fn decoded_groups(&self) -> Vec<GroupView> {
         self.core.decoded_groups().cloned().collect()
     }
@@ -63,8 +62,7 @@ impl<I, O> Engine<I, O> {
         self.core.latency.view(now)
     }
 
-    /// Returns the redundancy budget of a class, and the tokens left; `None` where
-    /// it spends nothing.
+    /// Returns the redundancy budget of a class, and what is left; `None` without one.
     pub fn budget(&self, class: ClassId) -> Option<BudgetView> {
         self.strategies.of(class).view_budget()
     }

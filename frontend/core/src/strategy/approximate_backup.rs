@@ -34,8 +34,7 @@ pub struct ApproximateBackupConfig {
     /// Ask the backup model when the query arrives, and hold its prediction until the query is
     /// late; else ask it when the query is late.
     pub eager: bool,
-    /// Time that the own prediction of a query that the backup model answered is
-    /// awaited, to compare.
+    /// Time that the prediction of a query that the backup answered is awaited, to compare.
     #[serde(rename = "late_truth_wait_ms", with = "settings::millis")]
     pub late_truth_wait: Duration,
     /// Requests to the backup model allowed for each accepted query over time; 1 lets every query

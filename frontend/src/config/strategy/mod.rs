@@ -1,5 +1,4 @@
-//! Redundancy as configured: a strategy for the model, and one for each class of requests; the
-//! pools that they need.
+//! Redundancy as configured: strategies for the model and for classes of requests; their pools.
 
 mod coded;
 

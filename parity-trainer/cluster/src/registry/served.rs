@@ -3,10 +3,9 @@
 //! It holds its entries in the process's memory, and they are lost with it: then servers and
 //! workers go on with the routing table they have, but none joins and none is replaced. Each life
 //! of the process has a number of its own, which every request names, so that a new, empty store is
-//! not taken for the one before. Where that is too little, use etcd.
-//!
-//! Each request has a connection of its own. A lease lasts as long as signs of life come on the
-//! connection that it was granted on.
+//! not taken for the one before. Where that is too little, use etcd. Each request has a connection
+//! of its own. A lease lasts as long as signs of life come on the connection that it was granted
+//! on.
 
 use std::convert::Infallible;
 use std::io;

@@ -169,8 +169,7 @@ struct LeadingArgs {
     /// Arrays are given to servers when there are this many
     #[arg(long, value_name = "SERVERS", default_value = "1")]
     min_servers: NonZeroUsize,
-    /// Seconds between moves of ranges away from slow servers, at least; 0 to leave them where
-    /// hashing puts them
+    /// Seconds between moves of ranges away from slow servers, at least; 0 for no such moves
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]
     #[arg(value_parser = clap::value_parser!(u64).range(..=86_400))]
     rebalance: u64,

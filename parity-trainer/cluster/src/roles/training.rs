@@ -5,10 +5,9 @@
 //! is a worker to the servers, with a clock of its own, so that no arithmetic depends on where it
 //! runs: the gradients of a step are added up at the server in the executors' order, whichever
 //! processes they come from. Its state is a part of the batch that follows from the step's number,
-//! so that it moves by being named for another process; what was pushed twice counts once.
-//!
-//! Steps are bulk synchronous unless the job's consistency model says otherwise. The training's
-//! leader is the first of the hosts, so it always has an executor, and no step ends without it.
+//! so that it moves by being named for another process; what was pushed twice counts once. Steps
+//! are bulk synchronous unless the job's consistency model says otherwise. The training's leader is
+//! the first of the hosts, so it always has an executor, and no step ends without it.
 
 mod changes;
 mod deal;

@@ -162,8 +162,7 @@ impl Coordinator {
         (still >= wait).then_some(still)
     }
 
-    /// The servers that may hold shards. One that is not known counts as good as most: it is
-    /// tried, and found out.
+    /// The servers that may hold shards. One that is not known counts as good as most.
     fn measured(&self, cluster: &ClusterState, live: &BTreeSet<NodeId>) -> Option<Servers> {
         let services = &cluster.services;
         let mut known = Vec::from_iter(services.values().copied());

@@ -141,8 +141,7 @@ impl<I, O> Group<I, O> {
         self.members.iter().any(|member| member.status == Status::Waiting)
     }
 
-    /// Returns true if a waiting query other than the member in `slot` could be reconstructed
-    /// with its prediction.
+    /// Returns true if a waiting query could be reconstructed with the prediction of `slot`.
     pub(super) fn is_needed_by_others(&self, slot: usize) -> bool {
         let mut others = self.members.iter().enumerate().filter(|&(i, _)| i != slot);
         self.decoding.needs_siblings()

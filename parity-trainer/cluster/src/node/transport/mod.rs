@@ -3,12 +3,11 @@
 //! A connection's outgoing queue is bounded in bytes, softly: [`Sender::room`] waits until it is
 //! short again, and a node takes a peer's requests only then; [`Sender::try_send`] refuses only at
 //! four times that, if the sender has not waited; a single frame may be longer than both. The
-//! incoming side has no queue: what is not received stays with the peer.
-//!
-//! A Unix socket is named after the TCP address that its node listens at. The names are abstract:
-//! nothing is left behind in a file system when a process is killed, and they are seen within one
-//! network namespace, as the TCP addresses are. Any process of the machine may take any name, so
-//! both ends look at whose process the other is: only one of the same user is accepted.
+//! incoming side has no queue: what is not received stays with the peer. A Unix socket is named
+//! after the TCP address that its node listens at. The names are abstract: nothing is left behind
+//! in a file system when a process is killed, and they are seen within one network namespace, as
+//! the TCP addresses are. Any process of the machine may take any name, so both ends look at whose
+//! process the other is: only one of the same user is accepted.
 
 mod connection;
 mod outgoing;

@@ -3,11 +3,9 @@
 //! Each executor's push is an update by itself, and each process goes through the steps at its own
 //! pace, as far ahead of the others as the model lets it read. What it pulls after a step contains
 //! all of its own pushes, and of the others' what the model promises. The last step is waited for
-//! by all, so that the outcome lacks nothing.
-//!
-//! An executor that comes from another process may be at another step. One that is behind goes on
-//! at this process's step, and what it had not done yet is left out; one that is ahead waits until
-//! the process gets there.
+//! by all, so that the outcome lacks nothing. An executor that comes from another process may be at
+//! another step. One that is behind goes on at this process's step, and what it had not done yet is
+//! left out; one that is ahead waits until the process gets there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
