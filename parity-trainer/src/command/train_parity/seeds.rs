@@ -37,7 +37,7 @@ pub(super) fn best(
     let threads = (threads / count as usize).max(1).to_string();
     interrupt.wait_for_step();
     let (mut trainings, mut children) = (Vec::new(), Vec::new());
-    for seed in first..first + u64::from(count) {
+    for seed in first..first.saturating_add(count.into()) {
         let run = folder.0.join(format!("seed-{seed}"));
         let mut own = settings.clone();
         (own.seeds, own.common.seed, own.common.run) = (None, seed, Some(run.clone()));

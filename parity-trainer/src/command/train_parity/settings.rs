@@ -105,11 +105,11 @@ pub(crate) struct Settings {
     /// Steps of all of auto's trials together, as a part of --steps
     #[arg(long, value_name = "PART", default_value_t = 0.15)]
     pub(super) trial_share: f64,
-    /// `lenet`, `resnet6`, `resnet8`, `resnet8-strided`, `resnet14`, `resnet20`, `resnet18`, `vgg11`
-    /// (each `:WIDTH`), or `mlp:INPUTS,HIDDEN,..` [default: the deployed model's where it is known; for `stack` the
-    /// best in short trials of those within --max-cost]. A learned code's encoder:
-    /// `mlp:INPUTS,HIDDEN,..` of k samples' values, or `dilated:CHANNELS` for images [default: an
-    /// MLP with one hidden layer as long as its input]
+    /// `lenet`, `resnet6`, `resnet8`, `resnet8-strided`, `resnet14`, `resnet20`, `resnet18`,
+    /// `vgg11` (each `:WIDTH`), or `mlp:INPUTS,HIDDEN,..` [default: the deployed model's where it
+    /// is known; for `stack` the best in short trials of those within --max-cost]. A learned code's
+    /// encoder: `mlp:INPUTS,HIDDEN,..` of k samples' values, or `dilated:CHANNELS` for images
+    /// [default: an MLP with one hidden layer as long as its input]
     #[arg(long, value_parser = network)]
     pub(super) network: Option<String>,
     /// Time of a parity query, over that of a query, that a network for `stack` may take, measured
