@@ -36,7 +36,7 @@ pub(super) fn best(
     let (first, count) = (settings.common.seed, settings.seeds());
     let threads = (threads / count as usize).max(1).to_string();
     interrupt.wait_for_step();
-    let (mut trainings, mut children) = (Vec::new(), Vec::new());
+    let (mut trainings, mut children, mut outcome) = (Vec::new(), Vec::new(), Ok(()));
     for seed in first..first.saturating_add(count.into()) {
         let run = folder.0.join(format!("seed-{seed}"));
         let mut own = settings.clone();
@@ -47,11 +47,15 @@ pub(super) fn best(
         apart.common.name = Some(format!("{name}-seed{seed}"));
         apart.common.json = None;
         let config = format!("seed-{seed}.toml");
-        folder.write(&config, &to_toml(&apart)?)?;
-        children.push(start(&folder.0.join(config), &threads, resume).map_err(failed)?);
+        let written = to_toml(&apart).and_then(|settings| folder.write(&config, &settings));
+        let place = folder.0.join(config);
+        match written.and_then(|()| start(&place, &threads, resume).map_err(failed)) {
+            Ok(child) => children.push((child, false)),
+            Err(error) => outcome = Err(error),
+        }
         trainings.push((own, RunFolder(run)));
     }
-    wait(children, interrupt)?;
+    wait(children, outcome, interrupt)?;
     let mut best: Option<(f64, Settings)> = None;
     for (own, run) in trainings {
         let score = score(&own, &run)?;
@@ -89,10 +93,13 @@ fn start(config: &Path, threads: &str, resume: bool) -> io::Result<Child> {
     Ok(child)
 }
 
-/// Waits until all have ended; if one fails or the user asks for it, with a checkpoint.
-fn wait(children: Vec<Child>, interrupt: &Interrupt) -> Result<(), TrainError> {
-    let mut children: Vec<_> = children.into_iter().map(|child| (child, false)).collect();
-    let mut outcome = Ok(());
+/// Waits until all have ended; if one fails or the user asks for it, with a checkpoint. Each with
+/// true if it was told to end.
+fn wait(
+    mut children: Vec<(Child, bool)>,
+    mut outcome: Result<(), TrainError>,
+    interrupt: &Interrupt,
+) -> Result<(), TrainError> {
     loop {
         let mut is_any_running = false;
         for (child, is_told) in &mut children {
