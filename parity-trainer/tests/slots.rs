@@ -265,6 +265,7 @@ fn a_wider_network_costs_more() {
 #[test]
 fn mistakes_are_told_in_a_line() {
     let workplace = Workplace::with_model(60, 20, DEPLOYED);
+    std::fs::write(workplace.at("seeds.toml"), "seeds = 1000").unwrap();
     for (more, parts) in [
         ("--max-cost 0", ["max-cost"]),
         ("--encoder sum --loss kl", ["--loss: a weighted sum"]),
@@ -273,6 +274,7 @@ fn mistakes_are_told_in_a_line() {
         ("--encoder sum --student a", ["--student: only a stack"]),
         ("--clip 1 --wait-free true", ["--wait-free: --clip needs the whole gradient"]),
         ("--wait-free false", ["--wait-free: only a cluster has it"]),
+        ("--config seeds.toml", ["--seeds"]),
         ("--seeds 2 --cluster 127.0.0.1:1", ["--seeds: a cluster has one training"]),
         ("--generator 1,1", ["takes none"]),
         ("--network mlp:512,8", ["takes samples of 512 values"]),

@@ -65,7 +65,7 @@ struct Plan {
     k: usize,
     /// Steps from one validation to the next; the last step is always followed by one.
     validate_every: u64,
-    /// How validations are compared ([`Validation::beats`]).
+    /// Comparison of validations by loss ([`Validation::beats`]).
     by_loss: bool,
 }
 

@@ -129,7 +129,7 @@ pub(crate) struct Settings {
     pub(super) loss: Option<Loss>,
     /// Trainings side by side, with the seeds from --seed on; the best on validation data is kept
     /// [default: 1]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long)]
     pub(super) seeds: Option<u32>,
     /// Optimiser steps [default: 4000; for `stack` as many as --minutes have, 50000 at most]
     #[arg(long)]
@@ -231,6 +231,7 @@ impl Checked for Settings {
         let steps = f64::from(self.steps.unwrap_or(1));
         range("steps", steps, 1.0, f64::from(u32::MAX))?;
         range("minutes", self.minutes(), 0.01, 1e5)?;
+        range("seeds", self.seeds().into(), 1.0, 64.0)?;
         range("trial-share", self.trial_share, 0.01, 1.0)?;
         range("max-cost", self.max_cost(), 0.01, 1e3)?;
         range("validation", self.validation, 0.01, 0.5)?;
@@ -320,7 +321,7 @@ impl Settings {
     }
 
     pub(super) fn seeds(&self) -> u32 {
-        self.seeds.unwrap_or(1).max(1)
+        self.seeds.unwrap_or(1)
     }
 
     /// The runs' folders of a code's rows in `folder`; a learned code has one run for all.
