@@ -127,8 +127,7 @@ pub(crate) struct Settings {
     /// the better of mse and kl in short trials]
     #[arg(long)]
     pub(super) loss: Option<Loss>,
-    /// Trainings side by side, with the seeds from --seed on; the best on validation data is kept
-    /// [default: 1]
+    /// Trainings side by side, of seeds from --seed on; the best by validation is kept [default: 1]
     #[arg(long)]
     pub(super) seeds: Option<u32>,
     /// Optimiser steps [default: 4000; for `stack` as many as --minutes have, 50000 at most]
