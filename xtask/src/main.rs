@@ -2,6 +2,7 @@
 //!
 //! Each step, or group of steps, is a module with its arguments and a `run`; this dispatches.
 
+#[path = "../benches/mod.rs"]
 mod bench;
 mod chaos;
 mod check;
