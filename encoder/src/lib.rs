@@ -10,12 +10,13 @@
 //!   and validated.
 //! - [`OutputTransform`] is the domain in which predictions are added; a part of the code.
 //! - [`Encoder`] is implemented by [`SumEncoder`] and [`StackEncoder`] (any shape) and
-//!   [`ConcatEncoder`] (images); a learned code's, which is a network, by `parapet-learned-code`.
+//!   [`ConcatEncoder`] (images); [`stack_padded`] is for queries of several lengths; a learned code's, which is a network, by `parapet-learned-code`.
 
 mod code;
 mod concat;
 mod error;
 mod generator;
+mod padding;
 mod resample;
 mod stack;
 mod sum;
@@ -25,6 +26,7 @@ pub use code::{Code, CodeSpec, Decoding, EncoderKind, K_MAX, R_MAX};
 pub use concat::ConcatEncoder;
 pub use error::{CodeError, EncodeError};
 pub use generator::{eliminate, subsets};
+pub use padding::{Padding, stack_padded};
 pub use stack::StackEncoder;
 pub use sum::SumEncoder;
 pub use transform::{DEFAULT_FLOOR, OutputDomain, OutputTransform};

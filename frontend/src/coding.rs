@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parapet_config::repository::{Datatype, ModelEntry, TensorSpec};
 use parapet_decoder::{Agreement, Calibration, DecodeError, Decoder};
-use parapet_encoder::{CodeSpec, EncodeError, Encoder, OutputDomain};
+use parapet_encoder::{CodeSpec, EncodeError, Encoder, OutputDomain, Padding, stack_padded};
 use parapet_frontend_core::{Row, Slot};
 use parapet_open_inference::{Parameters, ProtocolError, Tensor};
 use thiserror::Error;
@@ -23,6 +23,8 @@ pub enum CodingError {
     Tensor(#[from] ProtocolError),
     #[error("a member of the group has no tensor")]
     NoTensor,
+    #[error("a query of {steps} steps is longer than all padding")]
+    TooLong { steps: usize },
     #[error("the reconstruction is not finite")]
     NotFinite,
 }
@@ -50,9 +52,33 @@ pub struct Coder {
 #[derive(Debug)]
 pub struct CodedInput {
     pub(crate) position: usize,
-    pub(crate) encoder: Box<dyn Encoder>,
+    pub(crate) combined: Combined,
     /// Its name at each row's parity model; none where the deployed model itself is asked.
     pub(crate) parity_names: Vec<String>,
+}
+
+/// Makes one parity query of k queries.
+#[derive(Debug)]
+pub(crate) enum Combined {
+    Encoder(Box<dyn Encoder>),
+    /// A stack of queries of several lengths.
+    Padded(Padded),
+}
+
+/// Queries of several lengths, which are padded.
+#[derive(Debug)]
+pub(crate) struct Padded {
+    pub(crate) padding: Padding,
+    /// Axis of the steps in a query, the batch axis counted.
+    pub(crate) axis: usize,
+    /// Each row's name of the input for the lengths.
+    pub(crate) lengths_names: Vec<String>,
+}
+
+impl Padded {
+    fn steps(&self, query: &Tensor) -> usize {
+        query.shape.get(self.axis).copied().unwrap_or_default()
+    }
 }
 
 #[derive(Debug)]
@@ -69,7 +95,10 @@ impl PartialEq for Coder {
         let inputs = |coder: &Self| coder.inputs.iter().map(|input| input.position).collect();
         let outputs = |coder: &Self| coder.outputs.iter().map(|output| output.position).collect();
         let positions = |coder: &Self| -> [Vec<usize>; 2] { [inputs(coder), outputs(coder)] };
-        let kind = |coder: &Self| (coder.spec.clone(), coder.is_isolated, positions(coder));
+        let kind = |coder: &Self| {
+            let padding = coder.padded().map(|(_, padded)| padded.padding.clone());
+            (coder.spec.clone(), coder.is_isolated, padding, positions(coder))
+        };
         self.spec.is_some() && kind(self) == kind(other)
     }
 }
@@ -95,6 +124,21 @@ impl Coder {
         }
     }
 
+    /// Padding of the input whose queries have lengths of their own.
+    fn padded(&self) -> Option<(usize, &Padded)> {
+        self.inputs.iter().find_map(|input| match &input.combined {
+            Combined::Padded(padded) => Some((input.position, padded)),
+            Combined::Encoder(_) => None,
+        })
+    }
+
+    /// Number of the kind of query whose members may share a group: those that are padded to one
+    /// length. `None` for a query that is longer than all of them.
+    pub fn length_class(&self, query: &[Tensor]) -> Option<u32> {
+        let Some((position, padded)) = self.padded() else { return Some(0) };
+        u32::try_from(padded.padding.position(padded.steps(query.get(position)?))?).ok()
+    }
+
     pub fn covers(&self, model: &[TensorSpec], wanted: impl Fn(&str) -> bool) -> bool {
         let is_coded = |name: &str| self.outputs.iter().any(|output| output.spec.name == name);
         let mut wanted = model.iter().filter(|output| wanted(&output.name));
@@ -117,12 +161,18 @@ impl Coder {
         errors.reduce(f32::max).filter(|_| self.is_calibrated())
     }
 
-    /// The parity query of `row` for these k inputs of equal shapes.
+    /// The parity query of `row` for these k inputs of equal shapes, or of one padded length.
     pub fn encode(&self, row: Row, inputs: &[Arc<Input>]) -> Result<Input, CodingError> {
         let rows = inputs.first().map_or(0, |input| input.rows);
         let row = usize::from(row.0);
-        let tensors = self.inputs.iter().map(|coded| coded.encode(row, inputs));
-        Ok(Input::new(tensors.collect::<Result<_, _>>()?, rows))
+        let mut tensors = Vec::with_capacity(self.inputs.len());
+        for coded in &self.inputs {
+            match &coded.combined {
+                Combined::Encoder(encoder) => tensors.push(coded.encode(&**encoder, row, inputs)?),
+                Combined::Padded(padded) => tensors.extend(coded.stack(padded, row, inputs)?),
+            }
+        }
+        Ok(Input::new(tensors, rows))
     }
 
     /// The coded outputs of `slot`, in the code's [`output_domain`](Self::output_domain).
@@ -174,14 +224,19 @@ impl Coder {
 }
 
 impl CodedInput {
-    fn encode(&self, row: usize, inputs: &[Arc<Input>]) -> Result<Tensor, CodingError> {
+    fn encode(
+        &self,
+        encoder: &dyn Encoder,
+        row: usize,
+        inputs: &[Arc<Input>],
+    ) -> Result<Tensor, CodingError> {
         let queries = inputs.iter().map(|input| f32s(&input.tensors, self.position));
         let queries = queries.collect::<Result<Vec<_>, _>>()?;
         let views: Vec<&[f32]> = queries.iter().map(Vec::as_slice).collect();
-        let code = self.encoder.code();
+        let code = encoder.code();
         let len = views.first().map_or(0, |query| query.len());
         let mut parity = vec![0.0; code.stacked() * len];
-        self.encoder.encode(row, &views, &mut parity)?;
+        encoder.encode(row, &views, &mut parity)?;
         let first = inputs.first().ok_or(CodingError::NoTensor)?;
         let first = at(&first.tensors, self.position)?;
         let name = self.parity_names.get(row).unwrap_or(&first.name);
@@ -189,6 +244,37 @@ impl CodedInput {
         let mut shape = vec![*batch];
         shape.extend(code.parity_input_shape(sample));
         Ok(Tensor::from_f32(name.clone(), shape, &parity)?)
+    }
+
+    /// The stack, and the lengths of its members as they were.
+    fn stack(
+        &self,
+        padded: &Padded,
+        row: usize,
+        inputs: &[Arc<Input>],
+    ) -> Result<[Tensor; 2], CodingError> {
+        let queries = inputs.iter().map(|input| at(&input.tensors, self.position));
+        let queries: Vec<&Tensor> = queries.collect::<Result<_, _>>()?;
+        let views: Vec<&[u8]> = queries.iter().map(|query| &*query.data).collect();
+        let steps: Vec<usize> = queries.iter().map(|query| padded.steps(query)).collect();
+        let first = *queries.first().ok_or(CodingError::NoTensor)?;
+        let rows = first.shape.first().copied().unwrap_or_default();
+        let most = steps.iter().copied().max().unwrap_or_default();
+        let length = padded.padding.padded(most).ok_or(CodingError::TooLong { steps: most })?;
+        let step_bytes = first.data.len() / (rows * padded.steps(first)).max(1);
+        let data = stack_padded(&views, rows, length * step_bytes)?;
+        let mut shape = first.shape.clone();
+        if let Some(axis) = shape.get_mut(padded.axis) {
+            *axis = length;
+        }
+        shape.insert(1, queries.len());
+        let name = self.parity_names.get(row).unwrap_or(&first.name);
+        let stack = Tensor::new(name.clone(), first.datatype, shape, data.into())?;
+        let own: Vec<u8> = steps.iter().flat_map(|&own| (own as i64).to_le_bytes()).collect();
+        let name = padded.lengths_names.get(row).ok_or(CodingError::NoTensor)?;
+        let shape = vec![rows, queries.len()];
+        let lengths = Tensor::new(name.clone(), Datatype::Int64, shape, own.repeat(rows).into())?;
+        Ok([stack, lengths])
     }
 }
 

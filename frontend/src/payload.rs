@@ -27,6 +27,8 @@ pub struct Extra {
 pub struct Input {
     pub tensors: Vec<Tensor>,
     pub rows: usize,
+    /// False for a query that no group has a place for.
+    pub may_join: bool,
     pub extra: Extra,
     /// The upstream request's body over HTTP, once it was asked for: in binary form, and in JSON.
     binary: OnceLock<Encoded>,
@@ -41,6 +43,7 @@ impl Input {
         Self {
             tensors,
             rows,
+            may_join: true,
             extra: Extra::default(),
             binary: OnceLock::new(),
             json: OnceLock::new(),

@@ -115,6 +115,7 @@ fn what_is_saved_is_loaded() {
                 },
                 ..CodeSpec::new(EncoderKind::Sum, 2, 1)
             },
+            padding: None,
             isolated: false,
             calibration: Some(Calibration {
                 score: Score::Margin,

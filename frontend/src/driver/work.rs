@@ -271,7 +271,7 @@ impl<T: Transport> Driver<T> {
         input.traces = Members::of_query(trace.as_ref());
         // Its tensors, and the body for instances that is written of them.
         let bytes = 2 * input.len();
-        let may_join = !input.has_foreign_parameters();
+        let may_join = input.may_join && !input.has_foreign_parameters();
         let input = Arc::new(input);
         let own_input = Arc::clone(&input);
         let (query, mut work) = self.feed_for_work(|locked, now| {

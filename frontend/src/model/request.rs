@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parapet_config::repository::{TensorSpec, check_outputs, take_inputs};
-use parapet_encoder::OutputDomain;
+use parapet_encoder::{OutputDomain, Padding};
 use parapet_frontend_core::{Answer, ClassId, DomainId, GroupKey, Rejected};
 use parapet_open_inference::{
     BINARY_DATA_OUTPUT, Excerpt, InferRequest, InferResponse, Parameters,
@@ -107,6 +107,9 @@ fn wrong(parameter: &str, expected: &str, value: &Value) -> ServeError {
     ServeError::Input(format!("parameter {parameter:?} must be {expected}, not {shown}"))
 }
 
+/// Kinds of query with one number of samples: one more than lengths that groups can be padded to.
+const LENGTH_CLASSES: u32 = Padding::MAX_LENGTHS as u32 + 1;
+
 /// Contents of this size are taken for any model: mistakes in small requests are told precisely.
 const SMALL_CONTENTS: usize = 64 * 1024;
 
@@ -139,12 +142,14 @@ impl<T: Transport> ServedModel<T> {
         let wanted = |name: &str| asked.wants_output(name);
         let taken = take_inputs(&entry.inputs, request.inputs, self.max_rows());
         let (tensors, rows) = taken.map_err(ServeError::Input)?;
-        let kind = u32::try_from(rows)
-            .map_err(|_| ServeError::Input(format!("{rows} samples are too many")))?;
         let config = self.config.classes.get(usize::from(class.0));
         let code = config.and_then(|class| class.code.as_ref());
-        // A coded model fixes shape and datatype but for the number of samples; that and the domain
-        // must agree (CG-6).
+        // A coded model fixes shape and datatype but for the number of samples, and the length where
+        // groups are padded; those and the domain must agree (CG-6).
+        let length_class = code.map_or(Some(0), |code| code.length_class(&tensors));
+        let kind = u32::try_from(rows).ok().and_then(|rows| rows.checked_mul(LENGTH_CLASSES));
+        let kind = kind.ok_or_else(|| ServeError::Input(format!("{rows} samples are too many")))?
+            + length_class.unwrap_or_default();
         let domain =
             if code.is_some_and(|code| code.is_isolated) { MixingDomain::SHARED } else { domain };
         let key = GroupKey { domain: DomainId(domain.number()), kind };
@@ -154,6 +159,7 @@ impl<T: Transport> ServedModel<T> {
         let kept = config.map(|class| class.strategy.keeps_requests_for()).unwrap_or_default();
         let mut query = Input::new(tensors, rows).by(Instant::now() + timeout + kept);
         query.extra = Extra { id, parameters };
+        query.may_join = length_class.is_some();
         let approximate = options.allow_approximate && self.driver.approximates(class, wanted);
         let answer = self.driver.infer(query, key, class, timeout, approximate).await?;
         let (output, provenance) = self.provenance(answer, class)?;

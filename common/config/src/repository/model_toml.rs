@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use parapet_decoder::{Agreement, Calibration, OutputSpec};
-use parapet_encoder::{Code, CodeError, CodeSpec, Decoding, EncoderKind, OutputTransform};
+use parapet_encoder::{Code, CodeError, CodeSpec, Decoding, EncoderKind, OutputTransform, Padding};
 use parapet_open_inference::{Datatype, TensorMetadata};
 use serde::{Deserialize, Serialize};
 use serde_with::{DeserializeFromStr, SerializeDisplay};
@@ -122,6 +122,10 @@ pub struct CodeMetadata {
     /// Specification of the code.
     #[serde(flatten)]
     pub spec: CodeSpec,
+    /// For samples whose first axis (but for those of length 1) has any length: lengths that a
+    /// group's are padded to. The last input, INT64 `[k]`, then takes their own lengths.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub padding: Option<Padding>,
     /// True if a slot's output was seen to depend on its own query alone, bit for bit: queries of
     /// clients that do not trust each other may then share a group.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -141,9 +145,16 @@ impl CodeMetadata {
             inputs: Vec::new(),
             outputs: Vec::new(),
             spec,
+            padding: None,
             isolated: false,
             calibration: None,
         }
+    }
+
+    /// Those of its model's inputs that stand for the deployed model's: all but the lengths.
+    pub fn coded_inputs<'a>(&self, inputs: &'a [TensorSpec]) -> &'a [TensorSpec] {
+        let lengths = usize::from(self.padding.is_some());
+        inputs.get(..inputs.len().saturating_sub(lengths)).unwrap_or_default()
     }
 }
 
@@ -166,6 +177,7 @@ struct CodeToml {
     generator: Option<Vec<Vec<f32>>>,
     #[serde(default)]
     transform: OutputTransform,
+    padding: Option<Padding>,
     #[serde(default)]
     isolated: bool,
     calibration: Option<Calibration>,
@@ -190,6 +202,7 @@ impl From<CodeToml> for CodeMetadata {
                 generator: code.generator,
                 transform: code.transform,
             },
+            padding: code.padding,
             isolated: code.isolated,
             calibration: code.calibration,
         }
@@ -257,14 +270,10 @@ impl ModelToml {
         }
         let Some(code) = &self.code else { return Ok(()) };
         name(&code.deployed)?;
-        if let Some(free) = self.free_tensor() {
-            let problem = format!("for {:?} of shape {}", free.name, free.shape);
-            let fix = "write the length of every axis: a code needs fixed shapes";
-            return Err(FileError::field(path, "code", &problem, fix));
-        }
         let invalid = |error: CodeError| FileError::new(path, error);
         let parsed = Code::try_from(&code.spec).map_err(invalid)?;
-        code.check(path, &self.inputs, &self.outputs)?;
+        code.check_lengths(path, &parsed, &self.inputs, &self.outputs)?;
+        code.check(path, code.coded_inputs(&self.inputs), &self.outputs)?;
         if code.isolated && parsed.slots() == 1 {
             let problem = "true, and a linear code computes from a whole group";
             let fix = "leave it out, or train a parity model with slots";
@@ -326,6 +335,49 @@ fn check_tensors(path: &Path, field: &str, specs: &[TensorSpec]) -> Result<(), F
 }
 
 impl CodeMetadata {
+    /// Checks that shapes are fixed, but for the second axis of the one input that is padded.
+    fn check_lengths(
+        &self,
+        path: &Path,
+        parsed: &Code,
+        inputs: &[TensorSpec],
+        outputs: &[TensorSpec],
+    ) -> Result<(), FileError> {
+        let is_free = |spec: &&TensorSpec| spec.shape.fixed().is_none();
+        let Some(padding) = &self.padding else {
+            let free = inputs.iter().chain(outputs).find(is_free);
+            return free.map_or(Ok(()), |free| {
+                let problem = format!("for {:?} of shape {}", free.name, free.shape);
+                let fix = "write the length of every axis, or the lengths that groups are padded \
+                    to: padding = [32, 64]";
+                Err(FileError::field(path, "code", &problem, fix))
+            });
+        };
+        padding.check(parsed).map_err(|error| FileError::new(path, error))?;
+        let k = parsed.k() as i64;
+        let is_padded = |shape: &Shape| match shape.axes() {
+            [slots, sample @ ..] => *slots == k && Shape(sample.to_vec()).steps_axis().is_some(),
+            [] => false,
+        };
+        let fits = match inputs {
+            [stack, lengths] => {
+                is_padded(&stack.shape)
+                    && stack.datatype.size().is_some()
+                    && (lengths.datatype, lengths.shape.axes()) == (Datatype::Int64, &[k])
+            }
+            _ => false,
+        };
+        if fits && !outputs.iter().any(|output| is_free(&output)) {
+            return Ok(());
+        }
+        let problem = format!("{:?}, and the tensors do not go with it", padding.lengths());
+        let fix = format!(
+            "give an input of shape [{k}, -1, ..] ({k}, 1, -1, .. too), one of INT64 [{k}] for the lengths, and outputs \
+             of fixed shapes"
+        );
+        Err(FileError::field(path, "code.padding", &problem, &fix))
+    }
+
     /// Checks names of tensors and the row of a model with these inputs and outputs.
     fn check(
         &self,

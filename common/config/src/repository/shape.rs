@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Shape of one sample, without the batch axis. -1 is an axis of any length, as in the protocol.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<i64>")]
-pub struct Shape(Vec<i64>);
+pub struct Shape(pub(super) Vec<i64>);
 
 impl Shape {
     /// Length of each axis, -1 for any.
@@ -31,6 +31,21 @@ impl Shape {
     pub fn behind(&self, batch: impl fmt::Display) -> String {
         let axes = self.0.iter().map(|axis| format!(", {axis}"));
         format!("[{batch}{}]", axes.collect::<String>())
+    }
+
+    /// The same with an axis of `count` in front, if there are several.
+    #[must_use]
+    pub fn with_axis(&self, count: usize) -> Self {
+        let front = if count > 1 { Self::from(vec![count]).0 } else { Vec::new() };
+        Self([front, self.0.clone()].concat())
+    }
+
+    /// The one axis of any length that stands behind axes of length 1 alone: a sample's contents
+    /// are so many steps, one after another.
+    pub fn steps_axis(&self) -> Option<usize> {
+        let axis = self.0.iter().position(|&axis| axis != 1)?;
+        let is_only = self.0.get(axis + 1..)?.iter().all(|&axis| axis != -1);
+        (is_only && self.0.get(axis) == Some(&-1)).then_some(axis)
     }
 
     /// The lengths, unless an axis has any.
@@ -96,6 +111,22 @@ mod tests {
             prop_assert!(shape.matches(&shape.smallest()) && shape.fits(&axes));
             prop_assert_eq!(shape.fixed().is_none(), axes.contains(&-1));
         }
+    }
+
+    #[test]
+    fn steps_are_the_one_free_axis_that_no_other_is_outside_of() {
+        for (axes, steps) in [
+            (&[-1][..], Some(0)),
+            (&[1, -1, 40], Some(1)),
+            (&[2, -1, 40], None),
+            (&[-1, -1], None),
+            (&[1, 40], None),
+            (&[], None),
+        ] {
+            assert_eq!(shape(axes).steps_axis(), steps, "{axes:?}");
+        }
+        assert_eq!(shape(&[-1, 4]).with_axis(3).axes(), [3, -1, 4]);
+        assert_eq!(shape(&[-1, 4]).with_axis(1).axes(), [-1, 4]);
     }
 
     #[test]

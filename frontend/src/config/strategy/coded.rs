@@ -5,14 +5,14 @@ use std::path::Path;
 
 use parapet_config::repository::{CodeMetadata, ModelEntry, Platform, TensorSpec};
 use parapet_decoder::build_decoder;
-use parapet_encoder::{Code, CodeError, CodeSpec, Decoding, EncoderKind, build_encoder};
+use parapet_encoder::{Code, CodeError, CodeSpec, Decoding, EncoderKind, Padding, build_encoder};
 use parapet_frontend_core::CodedConfig;
 use parapet_onnx::learned_code::LearnedCode;
 use parapet_onnx::runtime::OnnxRuntime;
 use parapet_open_inference::Datatype;
 
 use super::{Deployed, RedundantPool, resolve_pool};
-use crate::coding::{CodedInput, CodedOutput, Coder, CodingQueue};
+use crate::coding::{CodedInput, CodedOutput, Coder, CodingQueue, Combined, Padded};
 use crate::config::settings::{Models, Parity};
 use crate::config::{At, ConfigError};
 
@@ -25,16 +25,18 @@ pub(super) fn resolve(
     config: &CodedConfig,
     models: &Models,
 ) -> Result<(Coder, Vec<RedundantPool>), ConfigError> {
-    if let Some(free) = deployed.entry.free_tensor() {
-        let (name, toml) = (&free.name, deployed.entry.toml_file());
-        let problem = format!("{name:?} of {} has shape {}, a code", toml.display(), free.shape);
-        let fix = "set kind = \"hedge\", or write the length of every axis there";
-        return Err(at.field("kind", problem + " needs fixed axes", fix));
-    }
     let fix = "set encoder = \"sum\", \"concat\", \"stack\" or \"learned\"";
     let encoder = models.encoder.ok_or_else(|| at.field("encoder", "missing", fix))?;
     let asked =
         CodeSpec { decoding: config.decoding, ..CodeSpec::new(encoder, config.k, config.r) };
+    let free = deployed.entry.free_tensor().filter(|_| encoder != EncoderKind::Stack);
+    if let Some(free) = free {
+        let (name, toml) = (&free.name, deployed.entry.toml_file());
+        let problem = format!("{name:?} of {} has shape {}, a code", toml.display(), free.shape);
+        let fix = "set kind = \"hedge\", or write the length of every axis there, or train a parity \
+            model with encoder = \"stack\" and padding";
+        return Err(at.field("kind", problem + " needs fixed axes", fix));
+    }
     if !encoder.has_parity_models() {
         let problem = format!(
             "encoder = \"{encoder}\" asks the deployed model itself, and has no parity models"
@@ -65,6 +67,7 @@ pub(super) fn resolve(
 #[derive(Clone)]
 struct Trained {
     spec: CodeSpec,
+    padding: Option<Padding>,
     inputs: Vec<usize>,
     outputs: Vec<usize>,
 }
@@ -85,9 +88,10 @@ fn resolve_parities(
         let (resolved, trained) = resolve_parity(&at, deployed, asked, row, pool)?;
         let first = code.get_or_insert_with(|| trained.clone());
         let alike = are_equal(&first.spec, &trained.spec)
+            && first.padding == trained.padding
             && first.inputs == trained.inputs
             && first.outputs == trained.outputs;
-        let problem = "another generator, transform, inputs or outputs than row 0's";
+        let problem = "another generator, transform, padding, inputs or outputs than row 0's";
         at.check(alike, "model", problem, "train all rows with one code")?;
         parity.push(resolved);
     }
@@ -158,26 +162,29 @@ fn covered(
     let spec = code.spec.clone();
     let parsed = Code::try_from(&spec).map_err(|error| at.because("model", error))?;
     let toml = entry.toml_file();
-    let input_shape = |shape: &[usize]| parsed.parity_input_shape(shape);
-    let output_shape = |shape: &[usize]| parsed.parity_output_shape(shape);
-    let (inputs, outputs) =
-        ((&*entry.inputs, &*deployed.inputs), (&*entry.outputs, &*deployed.outputs));
+    let padding = code.padding.clone();
+    let inputs = (code.coded_inputs(&entry.inputs), &*deployed.inputs);
+    let outputs = (&*entry.outputs, &*deployed.outputs);
+    let (stacked, slots) = (parsed.stacked(), parsed.slots());
+    let is_padded = padding.is_some();
     Ok(Trained {
-        inputs: positions(at, &toml, "inputs", &code.inputs, inputs, input_shape)?,
-        outputs: positions(at, &toml, "outputs", &code.outputs, outputs, output_shape)?,
+        inputs: positions(at, &toml, "inputs", &code.inputs, inputs, (stacked, is_padded))?,
+        outputs: positions(at, &toml, "outputs", &code.outputs, outputs, (slots, false))?,
+        padding,
         spec,
     })
 }
 
 /// Positions of the tensors `names` of the deployed model (all, if none) that `own`, a parity
-/// model's, stand for; `shape` is that of a parity model's sample for one of the deployed model's.
+/// model's, stand for; it has `in_one` of the deployed model's samples in one, of any fixed-size
+/// datatype if they are padded.
 fn positions(
     at: &At<'_>,
     toml: &Path,
     field: &'static str,
     names: &[String],
     (own, deployed): (&[TensorSpec], &[TensorSpec]),
-    shape: impl Fn(&[usize]) -> Vec<usize>,
+    (in_one, is_padded): (usize, bool),
 ) -> Result<Vec<usize>, ConfigError> {
     let toml = toml.display();
     let all: Vec<String> = deployed.iter().map(|spec| spec.name.clone()).collect();
@@ -192,12 +199,14 @@ fn positions(
             let problem = format!("code.{field} of {toml} names {name:?}");
             at.field("model", problem, format!("name one of the deployed model's {field}"))
         })?;
-        let is_coded = |spec: &TensorSpec| spec.datatype == Datatype::Fp32;
-        let shape = shape(&spec.shape.fixed().unwrap_or_default());
-        let replaces = own.shape.matches(&shape) && is_coded(own) && is_coded(spec);
+        let is_coded =
+            own.datatype == spec.datatype && (is_padded || own.datatype == Datatype::Fp32);
+        let shape = spec.shape.with_axis(in_one);
+        let replaces = own.shape == shape && is_coded;
+        let wanted = if is_padded { spec.datatype } else { Datatype::Fp32 };
         let problem = format!(
-            "{:?} in {toml} is {}, not {shape:?} as the deployed model's {name:?} wants, or one is \
-             not FP32",
+            "{:?} in {toml} is {}, not {shape} as the deployed model's {name:?} wants, or one is \
+             not {wanted}",
             own.name, own.shape
         );
         at.check(replaces, "model", problem, "name a parity model of this deployed model")?;
@@ -215,10 +224,22 @@ fn build(
     let mut inputs = Vec::new();
     for (index, position) in trained.inputs.into_iter().enumerate() {
         let Some(input) = deployed.inputs.get(position) else { continue };
-        let names = parity.iter().filter_map(|pool| pool.entry.inputs.get(index));
-        let parity_names = names.map(|input| input.name.clone()).collect();
-        let encoder = build_encoder(&spec, &input.shape.fixed().unwrap_or_default())?;
-        inputs.push(CodedInput { position, encoder, parity_names });
+        let names = |index: usize| -> Vec<String> {
+            let inputs = parity.iter().filter_map(|pool| pool.entry.inputs.get(index));
+            inputs.map(|input| input.name.clone()).collect()
+        };
+        let combined = match &trained.padding {
+            Some(padding) => Combined::Padded(Padded {
+                padding: padding.clone(),
+                axis: 1 + input.shape.steps_axis().unwrap_or_default(),
+                lengths_names: names(index + 1),
+            }),
+            None => {
+                let shape = input.shape.fixed().unwrap_or_default();
+                Combined::Encoder(build_encoder(&spec, &shape)?)
+            }
+        };
+        inputs.push(CodedInput { position, combined, parity_names: names(index) });
     }
     let mut outputs = Vec::new();
     for position in trained.outputs {
@@ -272,7 +293,8 @@ fn resolve_learned(
     let (encoder, decoder) = networks.into_coders();
     let spec = deployed.entry.outputs.get(*output).cloned();
     let outputs = spec.map(|spec| CodedOutput { position: *output, spec, decoder });
-    let inputs = vec![CodedInput { position: *input, encoder, parity_names: Vec::new() }];
+    let combined = Combined::Encoder(encoder);
+    let inputs = vec![CodedInput { position: *input, combined, parity_names: Vec::new() }];
     let mut coder = Coder::new(label, inputs, outputs.into_iter().collect(), deployed.entry);
     coder.calibrations = calibrations;
     coder.queue = Some(CodingQueue::new(max_queue));
