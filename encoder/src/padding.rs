@@ -32,7 +32,7 @@ impl Padding {
     /// Checks what was read from a file.
     ///
     /// # Errors
-    /// Those of [`new`](Self::new).
+    /// The errors of [`new`](Self::new).
     pub fn check(&self, code: &Code) -> Result<(), CodeError> {
         let stacks = (code.encoder(), code.decoding()) == (EncoderKind::Stack, Decoding::Slots);
         if !stacks {

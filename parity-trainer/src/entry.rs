@@ -10,7 +10,7 @@ use std::{fs, io};
 use parapet_config::repository::{CodeMetadata, Datatype, ModelToml, Platform, TensorSpec};
 
 use crate::TrainError;
-use crate::network::{INPUT, Network, OUTPUT};
+use crate::network::{INPUT, LENGTHS, Network, OUTPUT};
 use crate::training::Trained;
 
 pub(crate) const WEIGHTS: &str = "weights.safetensors";
@@ -43,10 +43,20 @@ impl Entry<'_> {
             let key = word.replace('.', "_") + "network";
             self.training.insert(key, network.spec().to_string().into());
         }
+        let mut input = tensor(INPUT, self.input);
+        if networks.iter().any(|(_, network)| network.spec().is_of_sequences()) {
+            input.shape = input.shape.free(self.input.len().saturating_sub(2));
+        }
+        let padded = self.code.as_ref().filter(|code| code.padding.is_some());
+        let lengths = padded.map(|code| TensorSpec {
+            name: LENGTHS.to_owned(),
+            datatype: Datatype::Int64,
+            shape: vec![code.spec.k].into(),
+        });
         let card = ModelToml {
             name: self.name.to_owned(),
             platform: platform.clone(),
-            inputs: vec![tensor(INPUT, self.input)],
+            inputs: std::iter::once(input).chain(lengths).collect(),
             outputs: vec![tensor(OUTPUT, self.output)],
             output: None,
             code: self.code,

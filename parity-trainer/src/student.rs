@@ -15,10 +15,17 @@ const HIDDEN: [usize; 14] = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512,
 const FAR: f64 = 2.5;
 
 /// Networks that learn samples of this shape, from narrow to wide: a list for each architecture.
-/// `deployed` is the deployed model's network, where it is known.
-pub fn students(shape: &[usize], deployed: Option<&NetworkSpec>) -> Vec<Vec<NetworkSpec>> {
+/// `deployed` is the deployed model's network, where it is known; `are_sequences` if samples may
+/// have any number of steps.
+pub fn students(
+    shape: &[usize],
+    deployed: Option<&NetworkSpec>,
+    are_sequences: bool,
+) -> Vec<Vec<NetworkSpec>> {
     let mut families = Vec::new();
-    if let &[_, height, width] = shape {
+    if are_sequences {
+        families.extend(STRIDED.map(Family::Sequence));
+    } else if let &[_, height, width] = shape {
         let side = height.min(width);
         let lenets = LENET_SIDES.into_iter().filter(|&(_, least)| side >= least);
         families.extend(lenets.map(|(kernel, _)| Family::LeNet(kernel)));
@@ -75,7 +82,7 @@ mod tests {
     fn every_shape_has_students_and_a_known_network_is_among_them() {
         let names = |shape: &[usize], deployed: Option<&str>| -> Vec<String> {
             let deployed = deployed.map(|name| name.parse().unwrap());
-            let families = students(shape, deployed.as_ref());
+            let families = students(shape, deployed.as_ref(), false);
             families.iter().map(|family| family[1].to_string()).collect()
         };
         assert_eq!(names(&[16], None), ["mlp:16,16", "mlp:16,16,16"]);
@@ -89,7 +96,7 @@ mod tests {
 
     #[test]
     fn the_widest_within_the_cost_is_found_and_the_narrowest_if_none_is() {
-        let networks = &students(&[16], None)[0];
+        let networks = &students(&[16], None, false)[0];
         let width = |network: &NetworkSpec| match network {
             NetworkSpec::Mlp { widths } => widths[1],
             _ => 0,

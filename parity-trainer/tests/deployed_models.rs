@@ -99,14 +99,22 @@ fn an_entry_of_free_axes_is_refused_with_the_fix() {
     let tensor = |side: &str, name: &str, shape: &str| {
         format!("[[{side}]]\nname = \"{name}\"\ndatatype = \"FP32\"\nshape = {shape}\n")
     };
-    let toml = "name = \"m\"\nplatform = \"onnxruntime_onnx\"\n".to_owned()
-        + &tensor("inputs", "x", "[1, -1, 3]")
-        + &tensor("outputs", "y", "[2]");
     fs::create_dir_all(entry.join("1")).unwrap();
-    file(&entry, "model.toml", toml.as_bytes());
     file(&entry.join("1"), "model.onnx", b"not looked into");
-    assert_refused(&entry, "model.toml: \"x\" has shape [1, -1, 3], and a code needs fixed axes");
-    assert_refused(&entry, "describe the model again with --shape");
+    // One axis of steps, `[1, -1, features]`, would be that of sequences.
+    for (input, output, named) in [
+        ("[2, -1, 3]", "[2]", "\"x\" has shape [2, -1, 3]"),
+        ("[-1, 3]", "[2]", "\"x\" has shape [-1, 3]"),
+        ("[1, -1, -1]", "[2]", "\"x\" has shape [1, -1, -1]"),
+        ("[1, -1, 3]", "[-1, 2]", "\"x\" has shape [1, -1, 3]"),
+    ] {
+        let toml = "name = \"m\"\nplatform = \"onnxruntime_onnx\"\n".to_owned()
+            + &tensor("inputs", "x", input)
+            + &tensor("outputs", "y", output);
+        file(&entry, "model.toml", toml.as_bytes());
+        assert_refused(&entry, &format!("model.toml: {named}, and a code needs fixed axes"));
+        assert_refused(&entry, "describe the model again with --shape");
+    }
 }
 
 #[test]

@@ -171,3 +171,50 @@ fn images_are_wanted_where_there_are_convolutions() {
         assert!(error.contains(says) && error.contains("mlp:16"), "{error}");
     }
 }
+
+#[test]
+fn what_is_behind_a_sequence_changes_nothing() {
+    let (steps, features) = (13, 6);
+    for name in ["sequence6:4", "sequence8:4", "sequence8-strided:2", "sequence14:4"] {
+        let make = |steps: usize| {
+            let mut rng = ChaCha8Rng::seed_from_u64(5);
+            let spec: NetworkSpec = name.parse().unwrap();
+            Network::new(&spec, &[1, steps, features], OUTPUTS, &mut rng).unwrap()
+        };
+        let mut rng = ChaCha8Rng::seed_from_u64(9);
+        let samples: Vec<f32> =
+            (0..3 * steps * features).map(|_| rng.random_range(1.0..9.0)).collect();
+        let mut padded = make(steps);
+        padded.normalise(&samples).unwrap();
+        // Moments and residual branches are no longer what they are at first.
+        tch::no_grad(|| {
+            for (name, mut variable) in padded.variables().variables() {
+                if name.ends_with("bias") || name.ends_with("weight") && name.starts_with("norm") {
+                    variable.copy_(&(&variable + 0.3));
+                }
+            }
+            let input = Tensor::from_slice(&samples).view([3, 1, 13, 6]);
+            let _ = padded.forward_t(&input, true);
+        });
+        for own in 1..=steps {
+            let mut zeros = samples.clone();
+            for sample in zeros.chunks_mut(steps * features) {
+                sample[own * features..].fill(0.0);
+            }
+            let cut: Vec<f32> = zeros
+                .chunks(steps * features)
+                .flat_map(|sample| &sample[..own * features])
+                .copied()
+                .collect();
+            let mut alone = make(own);
+            alone.normalise(&cut).unwrap();
+            let weights = padded.variables().variables();
+            tch::no_grad(|| {
+                for (name, mut variable) in alone.variables().variables() {
+                    variable.copy_(&weights[&name]);
+                }
+            });
+            assert!(is_close(&padded.infer(&zeros), &alone.infer(&cut)), "{name}: {own} steps");
+        }
+    }
+}

@@ -5,7 +5,7 @@
 use ort::session::Session;
 use ort::value::TensorRef;
 use parity_trainer::deployed::DeployedModel as _;
-use parity_trainer::network::{INPUT, Network, NetworkSpec, OUTPUT};
+use parity_trainer::network::{INPUT, LENGTHS, Network, NetworkSpec, OUTPUT, SlotNetwork};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -22,7 +22,7 @@ fn onnx_runtime_answers_like_libtorch() {
         .build()
         .expect("an environment");
 
-    let cases: [(&str, &[usize], usize); 18] = [
+    let cases: [(&str, &[usize], usize); 19] = [
         ("mlp:784,200,100", &[1, 28, 28], CLASSES),
         ("mlp:64,32", &[64], CLASSES),
         ("mlp:12", &[1, 3, 4], CLASSES),
@@ -35,6 +35,7 @@ fn onnx_runtime_answers_like_libtorch() {
         ("resnet14:4", &[1, 28, 28], CLASSES),
         ("resnet20:4", &[2, 5, 3], CLASSES),
         ("resnet18:4", &[3, 32, 32], CLASSES),
+        ("sequence8:4", &[1, 98, 40], CLASSES),
         ("vgg11:4", &[3, 32, 32], CLASSES),
         ("vgg11:4", &[1, 98, 40], CLASSES),
         ("vgg11:4", &[1, 1, 1], CLASSES),
@@ -43,6 +44,7 @@ fn onnx_runtime_answers_like_libtorch() {
         ("dilated:3", &[6, 5, 9], 2 * 3 * 5 * 9),
         ("mlp:30,30,20", &[30], 20),
     ];
+    sequences_are_answered_as_if_alone(&environment);
     for (name, shape, outputs) in cases {
         let mut rng = ChaCha8Rng::seed_from_u64(7);
         let spec: NetworkSpec = name.parse().unwrap();
@@ -64,6 +66,46 @@ fn onnx_runtime_answers_like_libtorch() {
         assert!(torch.iter().any(|output| (output - torch[0]).abs() > 1e-2), "{name}: {torch:?}");
         for (onnx, torch) in answered.iter().zip(torch) {
             assert!((onnx - torch).abs() <= 1e-4, "{name} on {shape:?}: {onnx} against {torch}");
+        }
+    }
+}
+
+/// A parity model answers padded sequences as its network answers each alone, whatever the padding.
+fn sequences_are_answered_as_if_alone(environment: &ort::environment::Environment) {
+    const FEATURES: usize = 5;
+    let mut rng = ChaCha8Rng::seed_from_u64(7);
+    let spec: NetworkSpec = "sequence8-strided:4".parse().unwrap();
+    let mut network = Network::new(&spec, &[1, 20, FEATURES], CLASSES, &mut rng).unwrap();
+    let inputs: Vec<f32> =
+        (0..SAMPLES * 20 * FEATURES).map(|_| rng.random_range(1.0..50.0)).collect();
+    network.normalise(&inputs).unwrap();
+    unsettle(&network, &inputs, &mut rng);
+    let slots = SlotNetwork::new(network, 2, &[CLASSES], false);
+    let mut builder = Session::builder(environment).unwrap();
+    let mut session = builder.commit_from_memory(&slots.to_onnx().unwrap()).unwrap();
+    for padded in [20, 13, 8, 1] {
+        // Three queries of two sequences each.
+        let lengths: Vec<i64> = [1, 8, 3, 13, 20, 5].map(|length: i64| length.min(padded)).to_vec();
+        let mut values = Vec::new();
+        for (sample, &length) in inputs.chunks(20 * FEATURES).zip(&lengths) {
+            let mut sample = sample[..padded as usize * FEATURES].to_vec();
+            sample[length as usize * FEATURES..].fill(0.0);
+            values.extend(sample);
+        }
+        let dims = [3, 2, 1, padded as usize, FEATURES];
+        let tensor = TensorRef::from_array_view((dims, values.as_slice())).unwrap();
+        let own = TensorRef::from_array_view(([3_usize, 2], lengths.as_slice())).unwrap();
+        let answer = session.run(ort::inputs![INPUT => tensor, LENGTHS => own]).unwrap();
+        let (shape, answered) = answer[OUTPUT].try_extract_tensor::<f32>().unwrap();
+        assert_eq!(**shape, [3, 2, CLASSES as i64]);
+        let sequences = values.chunks(padded as usize * FEATURES).zip(&lengths);
+        for ((sequence, &length), answered) in sequences.zip(answered.chunks(CLASSES)) {
+            let own = tch::Tensor::from_slice(&sequence[..length as usize * FEATURES]);
+            let torch = slots.network.forward(&own.view([1, 1, length, FEATURES as i64]));
+            let torch: Vec<f32> = Vec::try_from(torch.view([-1])).unwrap();
+            for (onnx, torch) in answered.iter().zip(torch) {
+                assert!((onnx - torch).abs() <= 1e-4, "{padded}, {length}: {onnx} against {torch}");
+            }
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Builds a graph layer by layer.
 
+mod sequences;
+
 use prost::Message;
 
 use crate::proto::{
@@ -60,6 +62,10 @@ pub struct GraphBuilder {
     /// Name and shape of the last layer's value.
     value: String,
     shape: Vec<usize>,
+    /// True if the input is of sequences; then the masks of their steps, by the steps that a
+    /// sequence of the input's shape has where they apply.
+    is_free: bool,
+    masks: Vec<(usize, String)>,
     error: Option<BuildError>,
 }
 
@@ -72,7 +78,8 @@ impl GraphBuilder {
             input: vec![input],
             ..GraphProto::default()
         };
-        Self { graph, value: name.to_owned(), shape: shape.to_vec(), error: None }
+        let (value, shape) = (name.to_owned(), shape.to_vec());
+        Self { graph, value, shape, is_free: false, masks: Vec::new(), error: None }
     }
 
     /// The shape of the current value, without the batch axis.
@@ -157,9 +164,17 @@ impl GraphBuilder {
     }
 
     /// The mean of each channel: `[channels, height, width]` to `[channels, 1, 1]`.
-    pub fn global_average_pool(self) -> Self {
-        self.layer("GlobalAveragePool", |layer| {
+    pub fn global_average_pool(mut self) -> Self {
+        let mask = self.mask_here();
+        self = self.masked().layer("GlobalAveragePool", |layer| {
             layer.image().map(|[channels, ..]| vec![channels, 1, 1])
+        });
+        let Some(mask) = mask else { return self };
+        let axes = AttributeProto::ints("axes", &[2, 3]);
+        let share = self.node("ReduceMean", vec![mask], vec![axes]);
+        self.layer("Div", |layer| {
+            layer.node.input.push(share);
+            Ok(layer.shape.clone())
         })
     }
 
@@ -203,11 +218,19 @@ impl GraphBuilder {
 
     /// Puts the first axis of a sample into the batch axis: what follows treats each part as a
     /// sample of its own, until [`GraphBuilder::reshape`] brings them together.
-    pub fn unstack(self) -> Self {
+    pub fn unstack(mut self) -> Self {
+        let free = self.is_free.then(|| {
+            let (value, any) = (self.value.clone(), self.integers(&[1], &[-1]));
+            let part = self.node("Shape", vec![value], vec![AttributeProto::int("start", 2)]);
+            self.node("Concat", vec![any, part], vec![AttributeProto::int("axis", 0)])
+        });
         self.layer("Reshape", |layer| {
             let (_, part) = (layer.shape.split_first()).ok_or_else(|| layer.rank("[count, ..]"))?;
             let part = part.to_vec();
-            layer.reshape_to(&part);
+            match free {
+                Some(shape) => layer.node.input.push(shape),
+                None => layer.reshape_to(&part),
+            }
             Ok(part)
         })
     }

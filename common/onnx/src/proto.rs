@@ -182,6 +182,15 @@ impl TensorProto {
 }
 
 impl ValueInfoProto {
+    /// Lets an axis, the batch axis counted, have any length.
+    pub(crate) fn free(&mut self, axis: usize) {
+        let tensor = self.r#type.as_mut().and_then(|of| of.tensor_type.as_mut());
+        let shape = tensor.and_then(|tensor| tensor.shape.as_mut());
+        if let Some(axis) = shape.and_then(|shape| shape.dim.get_mut(axis)) {
+            axis.value = Some(Dimension::Param("steps".to_owned()));
+        }
+    }
+
     /// A float tensor of `shape` behind a batch axis of any length.
     pub(crate) fn batch_of(name: String, shape: &[usize]) -> Self {
         let shape: Vec<i64> = shape.iter().map(|&dim| dim as i64).collect();

@@ -55,12 +55,17 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
         input: args.input.clone(),
         output: args.output.clone(),
         kind: args.output_kind,
+        lengths: None,
         threads,
     };
     let entries = open(args, threads, &data.test)?;
-    let Some(CodeEntry { code, scaling, .. }) = entries.first() else {
+    let Some(CodeEntry { name, code, scaling, .. }) = entries.first() else {
         return Err(TrainError::Input("--parity is needed".to_owned()));
     };
+    if let Some(padding) = &code.padding {
+        let (name, test) = (format!("code.padding of {name}"), &data.test);
+        deployed::check_padding(&name, padding, &test.values, &test.shape)?;
+    }
     scaling.check(&data.test.shape)?;
     scaling.apply(&data.test.shape, &mut data.test.values);
     let test = &data.test;

@@ -29,7 +29,8 @@ pub(crate) struct Settings {
     #[serde(flatten)]
     common: Common,
     /// `lenet`, `resnet6`, `resnet8`, `resnet8-strided`, `resnet14`, `resnet20`, `resnet18`, `vgg11`
-    /// (each `:WIDTH`) or `mlp:INPUTS,HIDDEN,..`
+    /// (each `:WIDTH`) or `mlp:INPUTS,HIDDEN,..`; `sequence6`, `sequence8`, `sequence8-strided`,
+    /// `sequence14` (each `:WIDTH`) for sequences, which zeros pad to one length in the data
     #[arg(long, value_parser = network, default_value = "lenet")]
     network: String,
     /// Passes over the training samples

@@ -119,6 +119,12 @@ impl DataSet {
     }
 }
 
+/// Steps of a sequence of so many features each, up to its last that is not all zeros; 1 at least.
+pub fn steps(sequence: &[f32], features: usize) -> usize {
+    let used = sequence.iter().rposition(|&value| value != 0.0).map_or(1, |last| last + 1);
+    used.div_ceil(features.max(1))
+}
+
 /// Row `index` of rows of `length` values; empty if there is none.
 pub(crate) fn row(values: &[f32], index: usize, length: usize) -> &[f32] {
     values.get(index * length..(index + 1) * length).unwrap_or_default()

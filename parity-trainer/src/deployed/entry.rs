@@ -52,7 +52,12 @@ pub fn open_code(
         let file = entry.model_file(entry.latest())?;
         let spec = Code::try_from(&code.spec)?;
         let shape = spec.parity_input_shape(sample_shape);
-        CodeNetworks::Parity(open(&file, options, &shape, &samples.repeat(spec.stacked()))?.model)
+        let mut options = options.clone();
+        if let ([input, lengths], true) = (entry.inputs.as_slice(), code.padding.is_some()) {
+            options.input = Some(input.name.clone());
+            options.lengths = Some(lengths.name.clone());
+        }
+        CodeNetworks::Parity(open(&file, &options, &shape, &samples.repeat(spec.stacked()))?.model)
     };
     let scaling = entry.training.get("input_scaling").cloned();
     let scaling = scaling.and_then(|scaling| scaling.try_into().ok());

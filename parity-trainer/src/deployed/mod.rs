@@ -15,7 +15,7 @@ mod scaling;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use parapet_config::repository::name_of;
+use parapet_config::repository::{ModelEntry, name_of};
 use parapet_decoder::{Agreement, OutputSpec};
 use sha2::{Digest, Sha256};
 
@@ -28,7 +28,7 @@ use entry::read_entry;
 pub use entry::{CodeEntry, CodeNetworks, open_code};
 pub use isolation::is_isolated;
 use model::FileModel;
-pub use model::{Differentiable, differentiable, own_network};
+pub use model::{Differentiable, check_padding, differentiable, own_network};
 pub use scaling::InputScaling;
 
 const BATCH: usize = 256;
@@ -72,6 +72,8 @@ pub struct OpenOptions {
     pub output: Option<String>,
     /// Kind of that output [default: what the entry says; else class scores].
     pub kind: Option<OutputSpec>,
+    /// The input of a parity model that takes the lengths of its sequences, too.
+    pub lengths: Option<String>,
     /// Threads that the model computes with; 0 for all processors.
     pub threads: usize,
 }
@@ -90,6 +92,8 @@ pub struct Deployed {
     pub chosen_input: Option<String>,
     /// Name of the one output that is learned, where the model has several.
     pub chosen_output: Option<String>,
+    /// True if its samples have any number of steps; those of data are padded with zeros.
+    pub is_of_sequences: bool,
     /// Kind of its output; class scores if none is known.
     pub kind: Option<OutputSpec>,
     pub model: Rc<dyn DeployedModel>,
@@ -119,12 +123,7 @@ pub fn open(
     if entry.as_ref().is_some_and(|entry| entry.code.is_some()) {
         return Err(TrainError::input(path, "is a parity model; --model wants the deployed one"));
     }
-    if let Some((entry, free)) = entry.as_ref().and_then(|e| Some((e, e.free_tensor()?))) {
-        let problem =
-            format!("{:?} has shape {}, and a code needs fixed axes", free.name, free.shape);
-        let fix = "write their lengths there, or describe the model again with --shape";
-        return Err(TrainError::input(&entry.toml_file(), format!("{problem}; {fix}")));
-    }
+    let is_of_sequences = takes_sequences(entry.as_ref(), sample_shape)?;
     let file = match &entry {
         Some(entry) => entry.model_file(entry.latest())?,
         None => path.to_path_buf(),
@@ -146,8 +145,12 @@ pub fn open(
             return Err(TrainError::input(&file, problem));
         }
     };
+    let model = if is_of_sequences { model.of_sequences() } else { model };
     try_out(&file, &model, samples)?;
     let mut hash = Sha256::new();
+    if is_of_sequences {
+        hash.update("sequences");
+    }
     external::hash_model(&file, &mut hash)?;
     hash.update(format!("{:?} {:?}", options.input, options.output));
     let network = entry.as_ref().and_then(entry::network_of);
@@ -163,9 +166,28 @@ pub fn open(
         runtime,
         chosen_input,
         chosen_output,
+        is_of_sequences,
         kind: options.kind.or(kind),
         model: Rc::new(model),
     })
+}
+
+/// Returns true for a model of sequences, which have one axis of any length.
+fn takes_sequences(entry: Option<&ModelEntry>, sample_shape: &[usize]) -> Result<bool> {
+    let Some((entry, free)) = entry.and_then(|entry| Some((entry, entry.free_tensor()?))) else {
+        return Ok(false);
+    };
+    let are_fixed = entry.outputs.iter().all(|output| output.shape.fixed().is_some());
+    let takes = match entry.inputs.as_slice() {
+        [input] => input.shape.steps_axis() == Some(1) && sample_shape.first() == Some(&1),
+        _ => false,
+    };
+    let problem = format!("{:?} has shape {}, and a code needs fixed axes", free.name, free.shape);
+    let fix = "write their lengths there, describe the model again with --shape, or give it \
+        sequences, [1, -1, features], and outputs of fixed shapes";
+    let refused = TrainError::input(&entry.toml_file(), format!("{problem}; {fix}"));
+    ensure!(takes && are_fixed, refused);
+    Ok(true)
 }
 
 /// Runs a few samples, which shows what a graph does not say: a fixed batch, outputs not finite.

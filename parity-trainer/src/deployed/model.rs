@@ -1,16 +1,19 @@
 //! Models in files: ONNX, run by ONNX Runtime as in `parapet-instance`; TorchScript, by libtorch.
 
+mod sequences;
+
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use ort::session::Session;
-use ort::value::{Outlet, TensorElementType, TensorRef, ValueType};
+use ort::value::{Outlet, Tensor as OrtTensor, TensorElementType, TensorRef, ValueType};
 use parapet_onnx::runtime::OnnxRuntime;
 use parking_lot::Mutex;
 use tch::{CModule, Device, Kind, Tensor, no_grad};
 
+pub use self::sequences::check_padding;
 use super::{BATCH, Deployed, DeployedModel, OpenOptions, entry, fixed_batch, wrong_shape};
-use crate::network::{Network, NetworkSpec, batch};
+use crate::network::{LENGTHS, Network, NetworkSpec, batch};
 use crate::{Result, TrainError, first_line};
 
 /// Limit of the difference between a network's outputs and its ONNX file's, a share of their size.
@@ -23,6 +26,10 @@ pub(super) struct FileModel {
     input_shape: Vec<usize>,
     /// Of one sample.
     output_shape: Vec<usize>,
+    /// True if samples are sequences, which it is asked about without their padding.
+    is_of_sequences: bool,
+    /// Name of the input for the lengths of padded sequences, if it takes them.
+    lengths: Option<String>,
 }
 
 /// Runs want the session or the module for themselves.
@@ -64,11 +71,12 @@ impl FileModel {
         let Some(input_shape) = fitting else {
             return Err(wrong_shape(file, &describe(sample_axes), sample_shape));
         };
+        let lengths = options.lengths.clone();
         let engine = Engine::Onnx(Mutex::new(session), input, output);
-        Ok((Self::open(file, engine, input_shape)?, chosen))
+        Ok((Self::open(file, engine, input_shape, lengths)?, chosen))
     }
 
-    /// A graph in memory, which has one input and one output by these names.
+    /// A graph in memory, which has an input and an output by these names.
     pub(super) fn of_graph(
         onnx: &[u8],
         [input, output]: [&str; 2],
@@ -78,22 +86,40 @@ impl FileModel {
         let session = OnnxRuntime::load(None)?.session(1);
         let session = session.and_then(|mut session| session.commit_from_memory(onnx));
         let session = session.map_err(|error| unusable(file, "ONNX Runtime", &error))?;
+        let has_lengths = session.inputs().iter().any(|input| input.name() == LENGTHS);
+        let lengths = has_lengths.then(|| LENGTHS.to_owned());
         let engine = Engine::Onnx(Mutex::new(session), input.to_owned(), output.to_owned());
-        Self::open(file, engine, input_shape.to_vec())
+        Self::open(file, engine, input_shape.to_vec(), lengths)
+    }
+
+    /// The same for samples of several lengths, padded with zeros to its input's.
+    pub(super) fn of_sequences(self) -> Self {
+        Self { is_of_sequences: true, ..self }
     }
 
     pub(super) fn open_script(file: &Path, sample_shape: &[usize]) -> Result<Self> {
         let mut module = CModule::load(file).map_err(|error| unusable(file, "libtorch", &error))?;
         module.set_eval();
-        Self::open(file, Engine::TorchScript(Mutex::new(module)), sample_shape.to_vec())
+        Self::open(file, Engine::TorchScript(Mutex::new(module)), sample_shape.to_vec(), None)
     }
 
     /// Asks the model about one sample, whose answer tells the shape of outputs.
-    fn open(file: &Path, engine: Engine, input_shape: Vec<usize>) -> Result<Self> {
+    fn open(
+        file: &Path,
+        engine: Engine,
+        input_shape: Vec<usize>,
+        lengths: Option<String>,
+    ) -> Result<Self> {
         let sample = vec![0.0; input_shape.iter().product()];
-        let mut model =
-            Self { file: file.to_path_buf(), engine, input_shape, output_shape: Vec::new() };
-        model.output_shape = model.run(&sample, 1)?.0;
+        let mut model = Self {
+            file: file.to_path_buf(),
+            engine,
+            input_shape,
+            output_shape: Vec::new(),
+            is_of_sequences: false,
+            lengths,
+        };
+        model.output_shape = model.run(&sample, 1, &model.input_shape)?.0;
         Ok(model)
     }
 
@@ -109,20 +135,32 @@ impl FileModel {
     }
 
     /// The shape of a sample's output, and the outputs of all `count` samples.
-    fn run(&self, samples: &[f32], count: usize) -> Result<(Vec<usize>, Vec<f32>)> {
+    fn run(
+        &self,
+        samples: &[f32],
+        count: usize,
+        shape: &[usize],
+    ) -> Result<(Vec<usize>, Vec<f32>)> {
         let (got, values) = match &self.engine {
             Engine::Onnx(session, input, output) => {
-                let dims: Vec<usize> = [&[count], self.input_shape.as_slice()].concat();
+                let dims: Vec<usize> = [&[count], shape].concat();
+                let lengths =
+                    self.lengths.as_ref().map(|name| (name.clone(), self.lengths_of(samples)));
                 let mut session = session.lock();
                 let answer = TensorRef::from_array_view((dims, samples)).and_then(|samples| {
-                    let answer = session.run(ort::inputs![input.as_str() => samples])?;
+                    let mut inputs = ort::inputs![input.as_str() => samples];
+                    if let Some((name, lengths)) = lengths {
+                        let dims = [count, lengths.len() / count.max(1)];
+                        inputs.push((name.into(), OrtTensor::from_array((dims, lengths))?.into()));
+                    }
+                    let answer = session.run(inputs)?;
                     let (got, values) = answer[output.as_str()].try_extract_tensor::<f32>()?;
                     Ok((got.to_vec(), values.to_vec()))
                 });
                 answer.map_err(|error| self.failed(&error))?
             }
             Engine::TorchScript(module) => {
-                let input = batch(samples, &self.input_shape);
+                let input = batch(samples, shape);
                 let answer = no_grad(|| module.lock().forward_ts(&[input])).and_then(|output| {
                     let flat = output.f_to_kind(Kind::Float)?.f_reshape([-1])?;
                     Ok((output.size(), Vec::<f32>::try_from(flat)?))
@@ -181,11 +219,14 @@ impl DeployedModel for FileModel {
     }
 
     fn infer(&self, samples: &[f32]) -> Result<Vec<f32>> {
+        if self.is_of_sequences {
+            return self.infer_sequences(samples);
+        }
         let sample_len: usize = self.input_shape.iter().product();
         let mut outputs = Vec::with_capacity(samples.len() / sample_len * self.outputs());
         for chunk in samples.chunks(BATCH * sample_len) {
             let count = chunk.len() / sample_len;
-            let (shape, values) = self.run(chunk, count)?;
+            let (shape, values) = self.run(chunk, count, &self.input_shape)?;
             ensure!(values.len() == count * self.outputs(), self.unexpected(&shape, count));
             outputs.extend(values);
         }

@@ -51,6 +51,10 @@ fn image_shape(spec: &NetworkSpec, family: Family, shape: &[usize]) -> Result<[u
         }
         _ => (1, String::new()),
     };
+    if matches!(family, Family::Sequence(_)) && !matches!(shape, [1, ..]) {
+        let fix = "use a network for images, such as `resnet8`";
+        return Err(unfit(spec, "[1, steps, features]", shape, fix));
+    }
     match *shape {
         [channels, height, width] if channels > 0 && height.min(width) >= least => {
             Ok([channels, height, width])
@@ -104,7 +108,9 @@ impl<'a> LayerMaker<'a> {
                 let image = image_shape(spec, family, shape)?;
                 match family {
                     Family::LeNet(kernel) => self.lenet(image, width, kernel, outputs),
-                    Family::ResNet(stages) => self.resnet(image[0], width, stages, outputs),
+                    Family::ResNet(stages) | Family::Sequence(stages) => {
+                        self.resnet(image[0], width, stages, outputs);
+                    }
                     Family::Vgg11 => self.vgg11(image, width, outputs),
                     Family::Dilated => {
                         self.dilated(image[0], width, planes(spec, image, outputs)?);

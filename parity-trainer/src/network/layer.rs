@@ -70,13 +70,22 @@ pub(super) fn copy(from: &[Layer], to: &[Layer], last: bool) {
 }
 
 /// Hands `input` through `layers`. In training, batch norms use the batch's moments and update
-/// the running ones.
-pub(super) fn run(layers: &[Layer], input: &Tensor, train: bool) -> Tensor {
+/// the running ones. `mask`, `[batch, 1, steps, 1]`, is 1 for the steps of sequences and 0 behind.
+pub(super) fn run(layers: &[Layer], input: &Tensor, train: bool, mask: Option<&Tensor>) -> Tensor {
     let mut value = input.shallow_clone();
     for layer in layers {
-        value = layer.run(&value, train);
+        value = layer.run(&value, train, mask);
     }
     value
+}
+
+/// The mask where steps have been halved since the input, as `value`'s have.
+fn mask_at(mask: &Tensor, value: &Tensor) -> Tensor {
+    let mut mask = mask.shallow_clone();
+    while mask.size()[2] > value.size()[2] {
+        mask = mask.slice(2, None, None, 2);
+    }
+    mask
 }
 
 /// Weights `[out, channels, ..]` and the bias of a layer that does to an input what these do to the
@@ -95,7 +104,7 @@ pub(super) fn fold(weights: &Tensor, bias: &Tensor, moments: [&Tensor; 2]) -> (T
 pub(super) fn multiply_adds(layers: &[Layer], input: &Tensor) -> (Tensor, u64) {
     let (mut value, mut count) = (input.shallow_clone(), 0);
     for layer in layers {
-        let output = layer.run(&value, false);
+        let output = layer.run(&value, false, None);
         count += match layer {
             Layer::Conv(weights, ..) | Layer::Linear(weights, _) => {
                 let channels = weights.size()[0].max(1) as usize;
@@ -130,9 +139,11 @@ impl Layer {
         }
     }
 
-    fn run(&self, value: &Tensor, train: bool) -> Tensor {
+    fn run(&self, value: &Tensor, train: bool, mask: Option<&Tensor>) -> Tensor {
         match self {
             Self::Conv(weights, bias, window) => {
+                let masked = mask.map(|mask| value * mask_at(mask, value));
+                let value = masked.as_ref().unwrap_or(value);
                 let [stride, padding, dilation] = window.map(|pixels| [pixels as i64; 2]);
                 value.conv2d(weights, bias.as_ref(), stride, padding, dilation, 1)
             }
@@ -143,9 +154,17 @@ impl Layer {
             Self::Linear(weights, bias) => value.linear(weights, Some(bias)),
             Self::Relu => value.relu(),
             Self::MaxPool => value.max_pool2d([2, 2], [2, 2], [0, 0], [1, 1], false),
-            Self::GlobalAveragePool => value.adaptive_avg_pool2d([1, 1]),
+            Self::GlobalAveragePool => match mask.map(|mask| mask_at(mask, value)) {
+                Some(mask) => {
+                    let share = mask.mean_dim([2, 3].as_slice(), true, Kind::Float);
+                    (value * mask).adaptive_avg_pool2d([1, 1]) / share
+                }
+                None => value.adaptive_avg_pool2d([1, 1]),
+            },
             Self::Flatten => value.flatten(1, -1),
-            Self::Residual(main, shortcut) => run(main, value, train) + run(shortcut, value, train),
+            Self::Residual(main, shortcut) => {
+                run(main, value, train, mask) + run(shortcut, value, train, mask)
+            }
         }
     }
 }
@@ -155,7 +174,7 @@ pub(super) fn export(mut graph: GraphBuilder, layers: &[Layer]) -> Result<GraphB
         graph = match layer {
             Layer::Conv(weights, bias, [stride, padding, dilation]) => {
                 let size = weights.size();
-                graph.conv(parapet_onnx::Conv {
+                graph.masked().conv(parapet_onnx::Conv {
                     weights: &values(weights)?,
                     bias: &bias.as_ref().map_or_else(|| Ok(vec![0.0; size[0] as usize]), values)?,
                     kernel: size[3] as usize,

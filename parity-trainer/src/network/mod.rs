@@ -27,6 +27,8 @@ pub use spec::{Family, NetworkSpec};
 
 pub const INPUT: &str = "input";
 pub const OUTPUT: &str = "output";
+/// Lengths of a parity query's sequences.
+pub const LENGTHS: &str = "lengths";
 /// Samples that go through a network at once when only its outputs are wanted.
 const INFERENCE_BATCH: usize = 500;
 /// Names of the normalisation among the variables begin so.
@@ -123,7 +125,11 @@ impl Network {
 
     /// The same with outputs of `shape`, of as many values.
     pub(crate) fn to_onnx_as(&self, shape: &[usize]) -> Result<Vec<u8>> {
-        let mut graph = self.export(GraphBuilder::new(INPUT, &self.input_shape))?;
+        let mut graph = GraphBuilder::new(INPUT, &self.input_shape);
+        if self.spec.is_of_sequences() {
+            graph = graph.sequences();
+        }
+        graph = self.export(graph)?;
         if graph.shape() != shape {
             graph = graph.reshape(shape);
         }
@@ -224,7 +230,19 @@ impl Network {
     /// Raw outputs `[batch, outputs]` of `input`, `[batch, ..sample shape]`. If `train`, batch
     /// norms use the batch's moments and update the running ones, which serving uses.
     pub fn forward_t(&self, input: &Tensor, train: bool) -> Tensor {
-        layer::run(&self.layers, &self.normalised(input), train)
+        layer::run(&self.layers, &self.normalised(input), train, self.mask(input).as_ref())
+    }
+
+    /// Of a network for sequences: 1 for each step up to the last that is not all zeros, and for
+    /// the first.
+    fn mask(&self, input: &Tensor) -> Option<Tensor> {
+        self.spec.is_of_sequences().then(|| {
+            let input = input.to_device(self.variables.device());
+            let used = input.abs().amax([1, 3].as_slice(), true).sign();
+            let mask = used.flip([2]).cummax(2).0.flip([2]);
+            let _ = mask.narrow(2, 0, 1).fill_(1.0);
+            mask
+        })
     }
 
     /// The input as the first layer takes it, where the weights are.

@@ -48,13 +48,14 @@ impl Network {
     /// [`Self::forward_t`] in training, and the borders of the segments, in their order.
     pub(crate) fn forward_segments(&self, input: &Tensor) -> (Tensor, Vec<Border>) {
         let (mut value, mut from, mut borders) = (self.normalised(input), 0, Vec::new());
+        let mask = self.mask(input);
         for &cut in self.cuts.get().into_iter().flatten() {
-            let output = layer::run(&self.layers[from..cut], &value, true);
+            let output = layer::run(&self.layers[from..cut], &value, true, mask.as_ref());
             value = output.detach().set_requires_grad(true);
             borders.push(Border { output, input: value.shallow_clone() });
             from = cut;
         }
-        (layer::run(&self.layers[from..], &value, true), borders)
+        (layer::run(&self.layers[from..], &value, true, mask.as_ref()), borders)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use parapet_onnx::GraphBuilder;
 
-use super::{INPUT, Network, OUTPUT};
+use super::{INPUT, LENGTHS, Network, OUTPUT};
 use crate::Result;
 use crate::deployed::DeployedModel;
 
@@ -39,8 +39,15 @@ impl SlotNetwork {
     /// The same for inputs of this shape: a sample's, or that of some samples on a new axis.
     pub(crate) fn to_onnx_as(&self, input: &[usize], output: &[usize]) -> Result<Vec<u8>> {
         let mut graph = GraphBuilder::new(INPUT, input);
+        let is_of_sequences = self.network.spec.is_of_sequences();
+        if is_of_sequences {
+            graph = graph.sequences();
+        }
         if input.len() > self.network.input_shape.len() {
             graph = graph.unstack();
+            if is_of_sequences {
+                graph = graph.lengths(LENGTHS, input[0]);
+            }
         }
         graph = self.network.export(graph)?;
         if self.has_softmax {

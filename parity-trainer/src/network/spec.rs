@@ -31,6 +31,9 @@ pub enum Family {
     LeNet(usize),
     /// Residual, with batch norm (He et al. 2015): blocks of each stage, channels twice the last's.
     ResNet(&'static [usize]),
+    /// The same for sequences, `[1, steps, features]` of any number of steps: what is behind a
+    /// sequence's last step is as if it were not there, so that padding changes nothing.
+    Sequence(&'static [usize]),
     /// VGG-11 with batch norm (Simonyan and Zisserman 2015, table 1, A): its poolings stop where no
     /// pixels are left, and one layer after global pooling stands for its classifier's three.
     Vgg11,
@@ -43,7 +46,7 @@ pub enum Family {
 /// Names and usual widths. ResNet-20 is of He et al., section 4.2, n = 3; ResNet-18 of their table
 /// 1, with a 3 x 3 convolution and no pooling in front, as is usual for small images. ResNet-6 and
 /// a strided ResNet-8 have no blocks before the first halving, which would be most of their work.
-const FAMILIES: [(&str, Family, usize); 9] = [
+const FAMILIES: [(&str, Family, usize); 13] = [
     ("lenet", Family::LeNet(5), 32),
     ("resnet6", Family::ResNet(&[0, 1, 1]), 16),
     ("resnet8", Family::ResNet(&[1; 3]), 16),
@@ -51,6 +54,10 @@ const FAMILIES: [(&str, Family, usize); 9] = [
     ("resnet14", Family::ResNet(&[2; 3]), 16),
     ("resnet20", Family::ResNet(&[3; 3]), 16),
     ("resnet18", Family::ResNet(&[2; 4]), 64),
+    ("sequence6", Family::Sequence(&[0, 1, 1]), 16),
+    ("sequence8", Family::Sequence(&[1; 3]), 16),
+    ("sequence8-strided", Family::Sequence(&[0, 1, 1, 1]), 16),
+    ("sequence14", Family::Sequence(&[2; 3]), 16),
     ("vgg11", Family::Vgg11, 64),
     ("dilated", Family::Dilated, 40),
 ];
@@ -66,14 +73,23 @@ impl NetworkSpec {
             (
                 Self::Convolutional { family: own, .. },
                 Self::Convolutional { family: other, .. },
-            ) => own == other || matches!((own, other), (Family::ResNet(_), Family::ResNet(_))),
+            ) => match (own, other) {
+                (Family::ResNet(_), Family::ResNet(_)) => true,
+                (Family::Sequence(_), Family::Sequence(_)) => true,
+                _ => own == other,
+            },
             _ => false,
         }
     }
 
     pub fn has_batch_norm(&self) -> bool {
         let Self::Convolutional { family, .. } = self else { return false };
-        matches!(family, Family::ResNet(_) | Family::Vgg11)
+        matches!(family, Family::ResNet(_) | Family::Sequence(_) | Family::Vgg11)
+    }
+
+    /// Returns true if it takes samples of any number of steps.
+    pub fn is_of_sequences(&self) -> bool {
+        matches!(self, Self::Convolutional { family: Family::Sequence(_), .. })
     }
 }
 
@@ -84,8 +100,9 @@ impl FromStr for NetworkSpec {
         Self::parse(name).map_err(|reason| {
             TrainError::Input(format!(
                 "network `{name}`: {reason}; write `lenet`, `lenet:WIDTH`, `lenet:WIDTHxKERNEL`, \
-                    `resnet6`, `resnet8`, `resnet8-strided`, `resnet14`, `resnet20`, `resnet18` or \
-                    `vgg11`, each with `:WIDTH` (channels of the first convolution), \
+                    `resnet6`, `resnet8`, `resnet8-strided`, `resnet14`, `resnet20`, `resnet18`, \
+                    `vgg11`, or for sequences `sequence6`, `sequence8`, `sequence8-strided` or \
+                    `sequence14`, each with `:WIDTH` (channels of the first convolution), \
                     `mlp:INPUTS,HIDDEN,...` such as `mlp:784,200,100`, or `dilated:CHANNELS`"
             ))
         })
@@ -156,7 +173,7 @@ mod tests {
     #[test]
     fn names_are_told_in_their_shortest_form() {
         let same = "lenet lenet:16 lenet:32x3 mlp:784,200,100 resnet8 resnet14:24 resnet20 resnet6 \
-            resnet8-strided:8 resnet18:8 vgg11 vgg11:16 dilated dilated:60";
+            resnet8-strided:8 resnet18:8 vgg11 vgg11:16 dilated dilated:60 sequence6 sequence14:8";
         let others = [("lenet:32x5", "lenet"), ("resnet18:64", "resnet18")];
         let same = same.split_whitespace().map(|name| (name, name));
         for (name, shortest) in same.chain(others) {

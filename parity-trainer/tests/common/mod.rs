@@ -9,6 +9,7 @@
 )]
 
 pub mod script;
+pub mod serving;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -110,6 +111,26 @@ pub fn write_quarters(folder: &Path, train: usize, test: usize) {
             }
             .unwrap();
         }
+    }
+}
+
+/// Four classes, as in quarters: the bright features of each step, of sequences of 3 to 16 steps.
+pub fn write_sequences(folder: &Path, train: usize, test: usize) {
+    let mut rng = ChaCha8Rng::seed_from_u64(4);
+    for (split, count) in [("train", train), ("t10k", test)] {
+        let labels: Vec<u8> = (0..count).map(|_| rng.random_range(0..4)).collect();
+        let mut values = Vec::new();
+        for &label in &labels {
+            let steps = rng.random_range(3..=SIDE);
+            for at in 0..SIDE * SIDE {
+                let (step, feature) = (at / SIDE, at % SIDE);
+                let light = if feature / (SIDE / 4) == usize::from(label) { 160 } else { 1 };
+                values.push(if step < steps { light + rng.random_range(0..90u8) } else { 0 });
+            }
+        }
+        let file = |kind: &str| folder.join(format!("{split}-{kind}-ubyte"));
+        fs::write(file("images-idx3"), idx(&[count, SIDE, SIDE], &values)).unwrap();
+        fs::write(file("labels-idx1"), idx(&[count], &labels)).unwrap();
     }
 }
 

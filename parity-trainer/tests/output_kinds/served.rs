@@ -1,17 +1,12 @@
 //! From the training to the client: real instances and a real frontend, a replica of which freezes.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use parapet_decoder::{Agreement, OutputSpec};
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use crate::common::serving::{Process, infer, program, values};
 use crate::common::{SIDE, Workplace};
 use crate::models;
 
@@ -19,73 +14,6 @@ use crate::models;
 const QUERIES: usize = 24;
 /// Bytes before the pixels of an IDX file.
 const IDX_HEADER: usize = 16;
-
-/// A serving program, which other packages build, beside the trainer.
-fn program(name: &str, package: &str) -> PathBuf {
-    let file = Path::new(env!("CARGO_BIN_EXE_parity-trainer")).with_file_name(name);
-    if !file.is_file() {
-        let build = ["build", "-p", package, "--bin", name];
-        let status = Command::new(env!("CARGO")).args(build).status();
-        assert!(status.unwrap().success() && file.is_file(), "cargo {build:?}");
-    }
-    file
-}
-
-/// A program that ends with this value.
-struct Process(Child, String);
-
-impl Process {
-    /// Starts it, and waits for the line that says where it listens.
-    fn start(program: &Path, flags: &[&str], log: &Path) -> Self {
-        let mut command = Command::new(program);
-        command.args(flags).stdin(Stdio::null()).stdout(Stdio::piped());
-        command.stderr(fs::File::create(log).unwrap());
-        let mut child = command.spawn().unwrap();
-        let mut line = String::new();
-        let out = child.stdout.take().unwrap();
-        BufReader::new(out).read_line(&mut line).unwrap();
-        let address = line.trim().rsplit("http://").next().unwrap().to_owned();
-        assert!(!address.is_empty(), "{}", fs::read_to_string(log).unwrap());
-        Self(child, address)
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.0.id().cast_signed()), signal).unwrap();
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _gone = self.0.kill();
-        let _gone = self.0.wait();
-    }
-}
-
-/// The answer to a sample; an empty one if there is none in time.
-fn infer(address: &str, model: &str, sample: &[f32]) -> Value {
-    let input = json!({ "name": "input", "datatype": "FP32", "shape": [1, 1, SIDE, SIDE],
-        "data": sample });
-    let body = json!({ "inputs": [input] }).to_string();
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    let length = body.len();
-    write!(
-        stream,
-        "POST /v2/models/{model}/infer HTTP/1.1\r\nhost: parapet\r\nconnection: close\r\n\
-         content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
-    )
-    .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
-    serde_json::from_str(body).unwrap_or_else(|_| panic!("{answer}"))
-}
-
-fn values(answer: &Value) -> Vec<f32> {
-    let data = answer["outputs"][0]["data"].as_array();
-    let values = data.unwrap_or_else(|| panic!("{answer}")).iter();
-    values.map(|value| value.as_f64().unwrap() as f32).collect()
-}
 
 /// Trains for the model in `models/deployed` with so many steps and serves both; returns the
 /// reconstructions, and for each of them whether it agrees with the model's own answer.
@@ -128,7 +56,7 @@ fn reconstructions(
     let light = |bytes: &[u8]| bytes.iter().map(|byte| f32::from(*byte) / 255.0).collect();
     let images = images[IDX_HEADER..].chunks(SIDE * SIDE);
     let samples: Vec<Vec<f32>> = images.take(QUERIES).map(light).collect();
-    let ask = |sample: &Vec<f32>| infer(&frontend.1, "deployed", sample);
+    let ask = |sample: &Vec<f32>| infer(&frontend.1, "deployed", &[1, SIDE, SIDE], sample);
     let truth: Vec<Value> = samples.iter().map(ask).collect();
     replicas[0].signal(Signal::SIGSTOP);
     let answers: Vec<Value> = std::thread::scope(|scope| {

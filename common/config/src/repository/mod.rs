@@ -23,6 +23,7 @@
 //! one line that names the file, the field and the fix.
 
 mod batch;
+mod code_checks;
 mod described;
 mod entry;
 mod model_toml;

@@ -40,6 +40,15 @@ impl Shape {
         Self([front, self.0.clone()].concat())
     }
 
+    /// The same with an axis that may have any length.
+    #[must_use]
+    pub fn free(mut self, axis: usize) -> Self {
+        if let Some(axis) = self.0.get_mut(axis) {
+            *axis = -1;
+        }
+        self
+    }
+
     /// The one axis of any length that stands behind axes of length 1 alone: a sample's contents
     /// are so many steps, one after another.
     pub fn steps_axis(&self) -> Option<usize> {

@@ -232,6 +232,7 @@ fn finish(
         let mut code = CodeMetadata::new(&deployed.name, row.row, spec.clone());
         code.calibration.clone_from(calibration);
         code.isolated = inputs.is_isolated(trained)?;
+        code.padding.clone_from(&inputs.padding);
         code.inputs.extend(deployed.chosen_input.clone());
         code.outputs.extend(deployed.chosen_output.clone());
         let entry = Entry {

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use parapet_decoder::{Agreement, OutputKind};
-use parapet_encoder::build_encoder;
-use parity_trainer::data::{Augment, DataSet, Samples};
+use parapet_encoder::{Code, Padding, build_encoder};
+use parity_trainer::data::{Augment, DataSet, Samples, steps};
 use parity_trainer::deployed::{
     self, Deployed, DeployedModel as _, OpenOptions, QueryTimer, cached_outputs,
 };
@@ -59,6 +59,8 @@ pub(super) struct Inputs {
     pub(super) agreement: Agreement,
     /// For row 0, with the code adding raw outputs.
     pub(super) run: ParityRun,
+    /// Lengths that sequences are padded to in serving, if samples are sequences.
+    pub(super) padding: Option<Padding>,
     pub(super) digest: String,
 }
 
@@ -70,7 +72,7 @@ impl Inputs {
     /// model is not asked about the samples yet.
     pub(super) fn check(settings: Settings, threads: usize) -> Result<Self, TrainError> {
         let code = settings.code();
-        let k = parapet_encoder::Code::try_from(&code)?.k();
+        let k = Code::try_from(&code)?.k();
         let mut data = load_data(&settings.common.data)?;
         let scaling = settings.scaling();
         let fits = |shape: &[usize]| -> Result<(), TrainError> {
@@ -90,6 +92,11 @@ impl Inputs {
             return Err(TrainError::TooFewSamples { found, k });
         }
         let run = parity_run(&settings, &data, &deployed)?;
+        let is_fit = run.network.is_of_sequences() == deployed.is_of_sequences;
+        let problem = "--network: sequence6, sequence8, sequence8-strided and sequence14 are for a \
+            deployed model with an axis of any length, and no others are";
+        ensure(settings.network.is_none() || is_fit, problem)?;
+        let padding = padding(&settings, &data, &deployed)?;
         prepare_out(&settings.common.out, settings.common.json.as_deref())?;
         Ok(Self {
             digest: settings.digest(&[&data.sha256, &deployed.sha256])?,
@@ -98,6 +105,7 @@ impl Inputs {
             deployed,
             agreement,
             run,
+            padding,
         })
     }
 
@@ -141,6 +149,44 @@ impl Inputs {
             answers,
         }))
     }
+}
+
+/// The lengths that were named, or quarters of the training samples' and the longest's.
+fn padding(
+    settings: &Settings,
+    data: &DataSet,
+    deployed: &Deployed,
+) -> Result<Option<Padding>, TrainError> {
+    if !deployed.is_of_sequences {
+        let problem = "--padding: the deployed model's axes are all fixed; leave it out";
+        ensure(settings.padding.is_none(), problem)?;
+        return Ok(None);
+    }
+    ensure(settings.has_slots(), "--encoder: sequences are coded with `stack`")?;
+    let scaling = "--input-mean: zeros pad sequences, and would become others; leave it out";
+    ensure(settings.scaling().mean.iter().all(|&mean| mean == 0.0), scaling)?;
+    let (train, code) = (&data.train, Code::try_from(&settings.code())?);
+    let lengths = settings.padding.clone().unwrap_or_else(|| {
+        let features = train.shape.last().copied().unwrap_or(1);
+        let mut lengths: Vec<usize> =
+            (0..train.len()).map(|at| steps(train.sample(at), features)).collect();
+        lengths.sort_unstable();
+        let part = |quarter: usize| lengths[(lengths.len() - 1) * quarter / 4];
+        let mut lengths: Vec<usize> = (1..=3).map(part).collect();
+        // The longest query may be one that no data had.
+        lengths.push(train.shape[1]);
+        lengths.dedup();
+        lengths
+    });
+    let padding = Padding::new(lengths, &code)?;
+    for samples in [train, &data.test] {
+        deployed::check_padding("--padding", &padding, &samples.values, &samples.shape)?;
+    }
+    Ok(Some(padding))
+}
+
+fn ensure(holds: bool, problem: &str) -> Result<(), TrainError> {
+    if holds { Ok(()) } else { Err(TrainError::Input(problem.to_owned())) }
 }
 
 /// The run without its code's transform.
@@ -225,7 +271,9 @@ impl Inputs {
         let (settings, data, deployed) = (&self.settings, &self.data, &self.deployed);
         let samples = few_samples(settings, data);
         let (timer, mut found) = (self.timer()?, Vec::<(NetworkSpec, f64)>::new());
-        for family in students(&data.train.shape, known_network(deployed).as_ref()) {
+        let known = known_network(deployed);
+        let shape = &data.train.shape;
+        for family in students(shape, known.as_ref(), deployed.is_of_sequences) {
             let cost = |network: &NetworkSpec| {
                 let mut network = trial(network, &data.train.shape, deployed.model.outputs())?;
                 network.normalise(&samples)?;
@@ -307,6 +355,7 @@ fn options(settings: &Settings, threads: usize) -> OpenOptions {
         input: settings.input.clone(),
         output: settings.output.clone(),
         kind: settings.output_kind,
+        lengths: None,
         threads,
     }
 }

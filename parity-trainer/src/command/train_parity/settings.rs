@@ -63,23 +63,20 @@ pub(crate) struct Settings {
     /// The output to learn, of a model with several
     #[arg(long, value_name = "TENSOR")]
     pub(super) output: Option<String>,
-    /// Kind of that output, by which agreement is measured: classes, multi_label, regression,
-    /// embedding, boxes or map; and the largest error that agrees [default: the entry's, or
-    /// classes]
+    /// Its kind, by which agreement is measured: classes, multi_label, regression, embedding, boxes
+    /// or map; and the largest error that agrees [default: the entry's, or classes]
     #[arg(long, value_name = "KIND[:TOLERANCE]")]
     pub(super) output_kind: Option<OutputSpec>,
     /// Factor of samples, the mean subtracted, for a model that wants other ranges than 0 to 1
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     input_scale: f64,
     /// Mean that is subtracted from samples first: one value, or one for each channel
-    #[arg(long, value_name = "MEAN,..")]
-    #[arg(value_delimiter = ',', allow_hyphen_values = true)]
+    #[arg(long, value_name = "MEAN,..", value_delimiter = ',', allow_hyphen_values = true)]
     input_mean: Vec<f64>,
     #[command(flatten)]
     #[serde(flatten)]
     pub(super) common: Common,
-    /// Where the deployed model's outputs are kept for the next run [default: .cache in the
-    /// repository]
+    /// Where the deployed model's outputs are kept [default: .cache in the repository]
     #[arg(long, value_name = "FOLDER")]
     cache: Option<PathBuf>,
     /// Queries in a coding group
@@ -106,16 +103,19 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "PART", default_value_t = 0.15)]
     pub(super) trial_share: f64,
     /// `lenet`, `resnet6`, `resnet8`, `resnet8-strided`, `resnet14`, `resnet20`, `resnet18`,
-    /// `vgg11` (each `:WIDTH`), or `mlp:INPUTS,HIDDEN,..` [default: the deployed model's where it
-    /// is known; for `stack` the best in short trials of those within --max-cost]. A learned code's
-    /// encoder: `mlp:INPUTS,HIDDEN,..` of k samples' values, or `dilated:CHANNELS` for images
-    /// [default: an MLP with one hidden layer as long as its input]
+    /// `vgg11` (each `:WIDTH`), or `mlp:INPUTS,HIDDEN,..`; for sequences `sequence6`, `sequence8`,
+    /// `sequence8-strided`, `sequence14` [default: the deployed model's where it is known; for
+    /// `stack` the best in short trials within --max-cost]. A learned code's encoder: `mlp:..` of k
+    /// samples' values, or `dilated:CHANNELS` for images [default: an MLP with one hidden layer]
     #[arg(long, value_parser = network)]
     pub(super) network: Option<String>,
     /// Time of a parity query, over that of a query, that a network for `stack` may take, measured
     /// here on one thread [default: 0.95]
     #[arg(long, value_name = "RATIO")]
     max_cost: Option<f64>,
+    /// Lengths that sequences are padded to [default: quarters of the samples', and the data's]
+    #[arg(long, value_name = "STEPS,..", value_delimiter = ',')]
+    pub(super) padding: Option<Vec<usize>>,
     /// Write the network of a slot, too, as a model for single queries: an approximate backup
     #[arg(long, value_name = "NAME", value_parser = model_name)]
     pub(super) student: Option<String>,
@@ -133,7 +133,7 @@ pub(crate) struct Settings {
     /// Optimiser steps [default: 4000; for `stack` as many as --minutes have, 50000 at most]
     #[arg(long)]
     pub(super) steps: Option<u32>,
-    /// Minutes that a stack's training may take here, where --steps are not given [default: 15]
+    /// Minutes that a stack's training may take here, where --steps are not given [default: 10]
     #[arg(long)]
     minutes: Option<f64>,
     /// Optimiser

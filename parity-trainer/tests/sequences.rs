@@ -1,0 +1,137 @@
+//! Samples with lengths of their own: trained, evaluated, and served in groups of padded length.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
+mod common;
+
+use std::fs;
+
+use common::serving::{Process, infer, program, values};
+use common::{SIDE, Workplace, write_sequences};
+use nix::sys::signal::Signal;
+
+const TRAIN: &str = "train --model models/deployed --data . --k 2 --seed 5 \
+    --augment none --out models --name parity";
+
+fn workplace(network: &str) -> Workplace {
+    let workplace = Workplace::empty();
+    write_sequences(workplace.path(), 1500, 100);
+    workplace.succeed(&format!(
+        "train-deployed --data . --augment none --epochs 4 --network {network} --out models \
+         --name deployed"
+    ));
+    workplace
+}
+
+/// Classes of the test samples that a frontend answers while a replica is frozen, with the kind of
+/// each answer, beside those before it froze.
+fn served(workplace: &Workplace) -> Vec<(usize, usize, String)> {
+    let root = workplace.at("models");
+    let instance = program("parapet-instance", "parapet-models");
+    let start = |number: usize, model: &str| {
+        let flags = ["--repository", root.to_str().unwrap(), "--model", model];
+        let flags = [&flags[..], &["--listen", "127.0.0.1:0"]].concat();
+        Process::start(&instance, &flags, &workplace.at(&format!("instance-{number}.log")))
+    };
+    let replicas = [start(0, "deployed"), start(1, "deployed")];
+    let parity = start(2, "parity");
+    let text = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\n[repository]\npath = {root:?}\n\
+         [[models]]\nname = \"deployed\"\ninstances = [{:?}, {:?}]\ntimeout_ms = 15000\n\
+         slots_per_instance = 64\n\
+         [models.health]\nsuspect_after_ms = 60000\ntimeout_ms = 60000\n\
+         [models.strategy]\nkind = \"coded\"\nencoder = \"stack\"\nk = 2\nflush_after_ms = 5\n\
+         hold_back = {{ fixed_ms = 50 }}\n\
+         [[models.strategy.parity]]\nmodel = \"parity\"\ninstances = [{:?}]\n",
+        replicas[0].1, replicas[1].1, parity.1
+    );
+    let config = workplace.at("parapet.toml");
+    fs::write(&config, text).unwrap();
+    let frontend = program("parapet-frontend", "parapet-frontend");
+    let flags = ["--config", config.to_str().unwrap()];
+    let frontend = Process::start(&frontend, &flags, &workplace.at("frontend.log"));
+
+    let bytes = fs::read(workplace.at("t10k-images-idx3-ubyte")).unwrap();
+    let samples = bytes[16..].chunks(SIDE * SIDE).take(24);
+    // As a client has them: without padding.
+    let own = |sample: &[u8]| -> Vec<f32> {
+        let steps = sample.iter().rposition(|&byte| byte > 0).unwrap() / SIDE + 1;
+        sample[..steps * SIDE].iter().map(|&byte| f32::from(byte) / 255.0).collect()
+    };
+    let samples: Vec<Vec<f32>> = samples.map(own).collect();
+    let ask = |sample: &Vec<f32>| {
+        let answer = infer(&frontend.1, "deployed", &[1, sample.len() / SIDE, SIDE], sample);
+        let scores = values(&answer);
+        let best = (0..4).max_by(|&a, &b| scores[a].total_cmp(&scores[b])).unwrap();
+        (best, answer["parameters"]["provenance"].as_str().unwrap_or_default().to_owned())
+    };
+    let truth: Vec<_> = samples.iter().map(ask).collect();
+    replicas[0].signal(Signal::SIGSTOP);
+    let answers: Vec<_> = std::thread::scope(|scope| {
+        let asked: Vec<_> = samples.iter().map(|sample| scope.spawn(|| ask(sample))).collect();
+        asked.into_iter().map(|asked| asked.join().unwrap()).collect()
+    });
+    replicas[0].signal(Signal::SIGCONT);
+    let pairs = truth.into_iter().zip(answers);
+    pairs.map(|((truth, _), (class, kind))| (truth, class, kind)).collect()
+}
+
+#[test]
+fn sequences_are_learned_evaluated_and_reconstructed_in_serving() {
+    let workplace = workplace("sequence8:8");
+    let card = workplace.toml("models/deployed/model.toml");
+    assert_eq!(card["inputs"][0]["shape"].to_string(), "[1, -1, 16]");
+    workplace.succeed(&format!("{TRAIN} --steps 900 --json report.json"));
+    let report = workplace.json("report.json");
+    assert!(report["agreement"].as_f64() > Some(0.9), "{report}");
+    assert!(report["network"].as_str().unwrap().starts_with("sequence"), "{report}");
+    let card = workplace.toml("models/parity/model.toml");
+    assert_eq!(card["inputs"][0]["shape"].to_string(), "[2, 1, -1, 16]");
+    assert_eq!(card["inputs"][1]["name"].as_str(), Some("lengths"));
+    let padding = card["code"]["padding"].as_array().unwrap();
+    assert!(padding.len() > 2 && padding.last().unwrap().as_integer() == Some(16), "{padding:?}");
+    assert_eq!(card["code"]["isolated"].as_bool(), Some(true));
+
+    let eval = "eval --model models/deployed --data . --parity models/parity --out report";
+    workplace.succeed(eval);
+    let figures = &workplace.json("report/evaluation.json")["evaluation"];
+    let alone = &figures["by_losses"][0]["agreement"]["value"];
+    let difference = alone.as_f64().unwrap() - report["agreement"].as_f64().unwrap();
+    // Groups of another seed, and fewer of them.
+    assert!(difference.abs() < 0.05, "{alone} against {report}");
+
+    let answers = served(&workplace);
+    let made: Vec<_> = answers.iter().filter(|(.., kind)| kind == "reconstructed").collect();
+    let agreeing = made.iter().filter(|(truth, class, _)| truth == class).count();
+    assert!(made.len() > 4 && agreeing * 10 > made.len() * 8, "{answers:?}");
+}
+
+#[test]
+fn mistakes_are_told_in_one_line_with_the_fix() {
+    let workplace = workplace("sequence6:2");
+    for (more, parts) in [
+        ("--padding 4,8", &["--padding: ends at 8, and a sample has 16 steps; add a length"][..]),
+        ("--padding 16,8", &["code.padding: [16, 8]; give 1 to 64 lengths that rise"]),
+        ("--network lenet:4x3", &["--network: sequence6", "no others are"]),
+        ("--encoder sum --network sequence6", &["--encoder: sequences are coded with `stack`"]),
+        ("--input-mean 0.5", &["--input-mean: zeros pad sequences"]),
+    ] {
+        workplace.refused(&format!("{TRAIN} --steps 9 {more}"), parts);
+    }
+    workplace.succeed(&format!("{TRAIN} --steps 1 --padding 16"));
+    let card = workplace.read("models/parity/model.toml");
+    let short = card.replace("padding = [16]", "padding = [8]");
+    fs::write(workplace.at("models/parity/model.toml"), short).unwrap();
+    workplace.refused(
+        "eval --model models/deployed --data . --parity models/parity",
+        &["code.padding of parity: ends at 8, and a sample has 16 steps"],
+    );
+    workplace.succeed(
+        "train-deployed --data . --network lenet:4 --epochs 1 --out models --name deployed",
+    );
+    for (more, part) in
+        [("--padding 16", "--padding: the deployed"), ("--network sequence6", "--network")]
+    {
+        workplace.refused(&format!("{TRAIN} --steps 9 {more}"), &[part]);
+    }
+}
