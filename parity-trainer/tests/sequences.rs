@@ -9,6 +9,7 @@ use std::fs;
 use common::serving::{Process, infer, program, values};
 use common::{SIDE, Workplace, write_sequences};
 use nix::sys::signal::Signal;
+use parapet_onnx::GraphBuilder;
 
 const TRAIN: &str = "train --model models/deployed --data . --k 2 --seed 5 \
     --augment none --out models --name parity";
@@ -104,6 +105,43 @@ fn sequences_are_learned_evaluated_and_reconstructed_in_serving() {
     let made: Vec<_> = answers.iter().filter(|(.., kind)| kind == "reconstructed").collect();
     let agreeing = made.iter().filter(|(truth, class, _)| truth == class).count();
     assert!(made.len() > 4 && agreeing * 10 > made.len() * 8, "{answers:?}");
+}
+
+/// As other frameworks export it: `[steps, features]`, and no class scores.
+#[test]
+fn a_model_of_another_origin_is_learned_in_its_own_shape() {
+    let workplace = Workplace::empty();
+    write_sequences(workplace.path(), 600, 100);
+    let start = GraphBuilder::new("x", &[SIDE, SIDE]).sequences().sequence_image();
+    let onnx = start.global_average_pool().flatten().gemm(&[50.0], &[-8.0]).finish("y").unwrap();
+    fs::create_dir_all(workplace.at("models/light/1")).unwrap();
+    fs::write(workplace.at("models/light/1/model.onnx"), onnx).unwrap();
+    let toml = "name = \"light\"\nplatform = \"onnxruntime_onnx\"\n\
+        [[inputs]]\nname = \"x\"\ndatatype = \"FP32\"\nshape = [-1, 16]\n\
+        [[outputs]]\nname = \"y\"\ndatatype = \"FP32\"\nshape = [1]\n\
+        [output]\nkind = \"regression\"\ntolerance = 0.5\n";
+    fs::write(workplace.at("models/light/model.toml"), toml).unwrap();
+    workplace.succeed(
+        "train --model models/light --data . --k 3 --seed 5 --steps 900 --augment none \
+         --network sequence6:4 --out models --name parity --student slot --json report.json",
+    );
+    let report = workplace.json("report.json");
+    assert!(report["agreement"].as_f64() > Some(0.8), "{report}");
+    for (entry, shape) in [("parity", "[3, -1, 16]"), ("slot", "[-1, 16]")] {
+        let card = workplace.toml(&format!("models/{entry}/model.toml"));
+        assert_eq!(card["inputs"][0]["shape"].to_string(), shape);
+    }
+    for (model, parity) in [("light", "parity"), ("slot", "parity")] {
+        workplace.succeed(&format!(
+            "eval --model models/{model} --data . --parity models/{parity} --out {model} \
+             --output-kind regression:0.5"
+        ));
+        let figures = &workplace.json(&format!("{model}/evaluation.json"))["evaluation"];
+        let agreement = figures["by_losses"][0]["agreement"]["value"].as_f64();
+        // A slot is its own network, asked about the sequence alone.
+        let least = if model == "slot" { 1.0 } else { 0.8 };
+        assert!(agreement >= Some(least), "{model}: {agreement:?}");
+    }
 }
 
 #[test]

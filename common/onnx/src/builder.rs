@@ -218,19 +218,14 @@ impl GraphBuilder {
 
     /// Puts the first axis of a sample into the batch axis: what follows treats each part as a
     /// sample of its own, until [`GraphBuilder::reshape`] brings them together.
-    pub fn unstack(mut self) -> Self {
-        let free = self.is_free.then(|| {
-            let (value, any) = (self.value.clone(), self.integers(&[1], &[-1]));
-            let part = self.node("Shape", vec![value], vec![AttributeProto::int("start", 2)]);
-            self.node("Concat", vec![any, part], vec![AttributeProto::int("axis", 0)])
-        });
+    pub fn unstack(self) -> Self {
+        if self.is_free {
+            return self.unstack_sequences();
+        }
         self.layer("Reshape", |layer| {
             let (_, part) = (layer.shape.split_first()).ok_or_else(|| layer.rank("[count, ..]"))?;
             let part = part.to_vec();
-            match free {
-                Some(shape) => layer.node.input.push(shape),
-                None => layer.reshape_to(&part),
-            }
+            layer.reshape_to(&part);
             Ok(part)
         })
     }

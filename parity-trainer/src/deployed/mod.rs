@@ -178,13 +178,15 @@ fn takes_sequences(entry: Option<&ModelEntry>, sample_shape: &[usize]) -> Result
         return Ok(false);
     };
     let are_fixed = entry.outputs.iter().all(|output| output.shape.fixed().is_some());
-    let takes = match entry.inputs.as_slice() {
-        [input] => input.shape.steps_axis() == Some(1) && sample_shape.first() == Some(&1),
+    let takes = match (entry.inputs.as_slice(), sample_shape) {
+        ([input], [1, _, _] | [_, _]) => {
+            input.shape.steps_axis().map(|axis| axis + 2) == Some(input.shape.axes().len())
+        }
         _ => false,
     };
     let problem = format!("{:?} has shape {}, and a code needs fixed axes", free.name, free.shape);
     let fix = "write their lengths there, describe the model again with --shape, or give it \
-        sequences, [1, -1, features], and outputs of fixed shapes";
+        sequences, [-1, features] or [1, -1, features], and outputs of fixed shapes";
     let refused = TrainError::input(&entry.toml_file(), format!("{problem}; {fix}"));
     ensure!(takes && are_fixed, refused);
     Ok(true)

@@ -352,6 +352,7 @@ fn fit(model: &[i64], data: &[usize]) -> Option<Vec<usize>> {
     like(data)
         .or_else(|| like(&[&[1], data].concat()))
         .or_else(|| like(data.strip_prefix(&[1])?))
+        .or_else(|| like(&data.iter().copied().filter(|&axis| axis != 1).collect::<Vec<_>>()))
         .or_else(|| like(&[length]))
 }
 

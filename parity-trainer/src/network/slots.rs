@@ -43,11 +43,14 @@ impl SlotNetwork {
         if is_of_sequences {
             graph = graph.sequences();
         }
-        if input.len() > self.network.input_shape.len() {
+        let values = |shape: &[usize]| shape.iter().product::<usize>();
+        if values(input) > values(&self.network.input_shape) {
             graph = graph.unstack();
             if is_of_sequences {
                 graph = graph.lengths(LENGTHS, input[0]);
             }
+        } else if is_of_sequences {
+            graph = graph.sequence_image();
         }
         graph = self.network.export(graph)?;
         if self.has_softmax {

@@ -15,6 +15,37 @@ impl GraphBuilder {
         self
     }
 
+    /// A sequence `[steps, features]` to `[1, steps, features]`; one of that shape stays.
+    pub fn sequence_image(self) -> Self {
+        match self.shape.as_slice() {
+            [_, _] => self.reshape_sequences(1),
+            _ => self,
+        }
+    }
+
+    pub(super) fn unstack_sequences(self) -> Self {
+        self.reshape_sequences(2)
+    }
+
+    /// Puts axes before the axis `from`, the batch axis counted, into the batch axis; the rest
+    /// becomes `[1, steps, features]`.
+    fn reshape_sequences(mut self, from: usize) -> Self {
+        let part = self.shape.get(from - 1..).unwrap_or_default().to_vec();
+        let front = if part.len() == 2 { &[-1, 1][..] } else { &[-1] };
+        let (value, front) = (self.value.clone(), self.integers(&[front.len() as i64], front));
+        let start = AttributeProto::int("start", from as i64);
+        let rest = self.node("Shape", vec![value], vec![start]);
+        let axis = AttributeProto::int("axis", 0);
+        let shape = self.node("Concat", vec![front, rest], vec![axis]);
+        self.layer("Reshape", |layer| {
+            layer.node.input.push(shape);
+            match *part.as_slice() {
+                [1, steps, features] | [steps, features] => Ok(vec![1, steps, features]),
+                _ => Err(layer.rank("[count, 1, steps, features] or [count, steps, features]")),
+            }
+        })
+    }
+
     /// Adds an input `name`, INT64 `[count]`: lengths of the sequences, `[1, steps, features]`, that
     /// [`unstack`](Self::unstack) made of a sample. The steps behind count as the zeros of a padding
     /// in what follows, and not at all in [`global_average_pool`](Self::global_average_pool).

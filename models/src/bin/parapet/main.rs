@@ -118,7 +118,10 @@ fn describe_file(args: &DescribeArgs) -> anyhow::Result<()> {
     }
     println!("{}: {}", path.display(), up::signature(&found.model));
     if found.model.free_tensor().is_some() {
-        println!("an axis of -1 takes any length; coding needs all of them fixed: --shape");
+        println!(
+            "an axis of -1 takes any length; codes want it to be that of sequences, [-1, features], or \
+             fixed: --shape"
+        );
     }
     if found.is_single {
         println!("its batch axis is fixed at 1: start parapet-instance with --max-batch-size 1");

@@ -223,7 +223,7 @@ fn finish(
     let (settings, deployed, run) = (&inputs.settings, &inputs.deployed, &inputs.run);
     let code = Code::try_from(&run.code)?;
     let (label, spec) = (code.label(), code.to_spec());
-    let input = code.parity_input_shape(&inputs.data.train.shape);
+    let input = code.parity_input_shape(deployed.model.input_shape());
     let output = code.parity_output_shape(deployed.model.output_shape());
     let cost = products.first().map(|(_, trained, _)| inputs.cost(trained)).transpose()?.flatten();
     let mut places = Vec::new();
@@ -248,7 +248,7 @@ fn finish(
             let student = Entry {
                 name,
                 trained,
-                input: &inputs.data.train.shape,
+                input: deployed.model.input_shape(),
                 output: deployed.model.output_shape(),
                 code: None,
                 training: training_table(inputs, evaluation, None),

@@ -371,6 +371,9 @@ fn few_samples(settings: &Settings, data: &DataSet) -> Vec<f32> {
 /// model takes the same queries. The values lie in memory as before.
 fn take_shape(deployed: &Deployed, data: &mut DataSet) -> Result<(), TrainError> {
     let shape = deployed.model.input_shape();
+    // Networks take sequences as images of one channel.
+    let image = [&[1], shape].concat();
+    let shape = if deployed.is_of_sequences && shape.len() == 2 { &image } else { shape };
     if shape == data.train.shape {
         return Ok(());
     }
