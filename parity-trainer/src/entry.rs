@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use parapet_config::repository::{CodeMetadata, Datatype, ModelToml, Platform, TensorSpec};
+use parapet_decoder::OutputSpec;
 
 use crate::TrainError;
 use crate::network::{INPUT, LENGTHS, Network, OUTPUT};
@@ -22,6 +23,8 @@ pub struct Entry<'a> {
     /// Shapes of a sample and of its outputs; of a query, to write the network of a slot alone.
     pub input: &'a [usize],
     pub output: &'a [usize],
+    /// Kind of its output; none for class scores.
+    pub kind: Option<OutputSpec>,
     /// Code of a parity model or learned code.
     pub code: Option<CodeMetadata>,
     pub training: toml::Table,
@@ -58,7 +61,7 @@ impl Entry<'_> {
             platform: platform.clone(),
             inputs: std::iter::once(input).chain(lengths).collect(),
             outputs: vec![tensor(OUTPUT, self.output)],
-            output: None,
+            output: self.kind,
             code: self.code,
             training: self.training,
         };

@@ -110,7 +110,7 @@ pub(crate) struct Common {
     /// Augmentation of images: `none`, or some of `shift` or `crop`, `flip` and `cutout`, such as
     /// `crop+flip` [default: shift for images]
     #[arg(long)]
-    augment: Option<Augment>,
+    pub(super) augment: Option<Augment>,
     /// Seed of everything random
     #[arg(long, default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]

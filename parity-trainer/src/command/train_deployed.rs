@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::ArgMatches;
-use parity_trainer::data::DataSet;
+use parapet_decoder::{Agreement, OutputKind, OutputSpec};
+use parity_trainer::data::{Augment, DataSet};
 use parity_trainer::deployed::DeployedModel as _;
 use parity_trainer::evaluation::percent;
 use parity_trainer::run::CurveLabels;
@@ -40,6 +41,10 @@ pub(crate) struct Settings {
     /// parity model learns more easily
     #[arg(long, default_value_t = 0.1)]
     label_smoothing: f64,
+    /// Kind of the data's targets, where they have numbers for labels: multi_label, regression,
+    /// embedding or boxes; and the largest error that is right
+    #[arg(long, value_name = "KIND[:TOLERANCE]")]
+    output_kind: Option<OutputSpec>,
 }
 
 impl Checked for Settings {
@@ -48,6 +53,36 @@ impl Checked for Settings {
         range("epochs", f64::from(self.epochs), 1.0, f64::from(u32::MAX))?;
         range("label-smoothing", self.label_smoothing, 0.0, 0.999_999)
     }
+}
+
+/// Comparison of outputs with what the data want of them, which must be there.
+fn agreement(settings: &Settings, data: &DataSet, path: &Path) -> Result<Agreement, TrainError> {
+    let (targets, kind) = (data.train.target_len(), settings.output_kind.as_ref());
+    let has_classes = kind.is_none_or(|of| of.kind == OutputKind::Classes);
+    if has_classes == (targets > 0) {
+        let problem = match has_classes {
+            true => {
+                "its labels are floating-point numbers; say what they are with --output-kind, \
+                as boxes or regression:0.5"
+            }
+            false => {
+                "--output-kind: only classes can be learned from it; give y_train and y_test \
+                as floating-point numbers, a row for each sample"
+            }
+        };
+        return Err(TrainError::input(path, problem));
+    }
+    if has_classes {
+        check_labels(data, path)?;
+    }
+    let moved = "--augment: targets do not move with their samples; leave it out, or give none";
+    let is_still = targets == 0 || settings.common.augment.is_none_or(|of| of == Augment::NONE);
+    if !is_still {
+        return Err(TrainError::Input(moved.to_owned()));
+    }
+    let outputs = if has_classes { data.classes } else { targets };
+    Agreement::of(kind, &[outputs])
+        .map_err(|error| TrainError::input(path, format!("--output-kind: {error}")))
 }
 
 fn check_labels(data: &DataSet, path: &Path) -> Result<(), TrainError> {
@@ -66,6 +101,7 @@ fn check_labels(data: &DataSet, path: &Path) -> Result<(), TrainError> {
 impl Settings {
     fn run(&self, data: &DataSet) -> Result<DeployedRun, TrainError> {
         let common = &self.common;
+        let has_targets = !data.train.targets.is_empty();
         Ok(DeployedRun {
             network: self.network.parse()?,
             epochs: self.epochs as usize,
@@ -73,7 +109,8 @@ impl Settings {
             learning_rate: common.learning_rate.unwrap_or(LEARNING_RATE),
             weight_decay: common.weight_decay,
             label_smoothing: self.label_smoothing,
-            augment: common.augmentation(data),
+            augment: if has_targets { Augment::NONE } else { common.augmentation(data) },
+            agreement: agreement(self, data, &common.data)?,
             seed: common.seed,
         })
     }
@@ -88,9 +125,8 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches) -> Result<(), TrainError> {
     let folder = run_folder(common, name);
     let resume = args.resumes(&folder)?;
     let data = load_data(&common.data)?;
-    check_labels(&data, &common.data)?;
-    prepare_out(&common.out, common.json.as_deref())?;
     let run = settings.run(&data)?;
+    prepare_out(&common.out, common.json.as_deref())?;
     let bare = Settings { common: common.bare(), ..settings.clone() };
     let digest = digest(&bare, &["train-deployed", &data.sha256])?;
     let network = run.network.to_string();
@@ -99,7 +135,7 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches) -> Result<(), TrainError> {
     training.insert("epochs".to_owned(), i64::from(settings.epochs).into());
 
     let begun = Instant::now();
-    let trainer = Trainer::deployed(&run, Arc::new(data.train), data.classes)?;
+    let trainer = Trainer::deployed(&run, Arc::new(data.train))?;
     let _locks = lock_training(&folder, &common.out, name)?;
     let training_loop = TrainingLoop {
         name,
@@ -110,12 +146,12 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches) -> Result<(), TrainError> {
         resume,
         settings: common,
         interrupt: &interrupt,
-        labels: CurveLabels { title: name, loss: "cross-entropy", rate: "accuracy" },
+        labels: CurveLabels { title: name, loss: run.loss_name(), rate: "accuracy" },
     };
     let (trained, _) = training_loop.run(trainer)?;
     let seconds = begun.elapsed().as_secs_f64();
     let Trained::Model(model) = &trained else { return Ok(()) };
-    let accuracy = accuracy(model, &data.test)?;
+    let accuracy = accuracy(model, &data.test, &run.agreement)?;
 
     training.insert("accuracy_deployed".to_owned(), rounded(accuracy));
     interrupt.wait_for_step();
@@ -124,6 +160,7 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches) -> Result<(), TrainError> {
         trained: &trained,
         input: model.input_shape(),
         output: model.output_shape(),
+        kind: settings.output_kind,
         code: None,
         training,
     };

@@ -142,8 +142,17 @@ fn samples(images: Array<'_>, labels: Option<Array<'_>>, hash: &mut Sha256) -> R
     }
     let mut samples = images.samples()?;
     if let Some(labels) = &labels {
-        samples.labels = labels.classes()?;
-        let (images_count, count) = (images.shape[0] as usize, samples.labels.len());
+        let count = match labels.is_of_targets() {
+            true => {
+                samples.targets = labels.numbers()?;
+                labels.shape[0] as usize
+            }
+            false => {
+                samples.labels = labels.classes()?;
+                samples.labels.len()
+            }
+        };
+        let images_count = images.shape[0] as usize;
         if images_count != count {
             let [images, labels] =
                 [&images, labels].map(|array| format!("{}[{}]", array.path.display(), array.name));
@@ -158,9 +167,16 @@ impl Array<'_> {
         unfit(self.path, self.name, found, wanted)
     }
 
+    /// Returns true for what a model should give for each sample, and not classes.
+    fn is_of_targets(&self) -> bool {
+        self.shape.len() > 1 && self.values.is_floating_point()
+    }
+
     fn classes(&self) -> Result<Vec<u8>> {
         let wrong = |found: &str| {
-            self.unfit(found, "labels are whole numbers from 0 to 255, one for each sample")
+            let fix = "labels are whole numbers from 0 to 255, one for each sample; targets, as \
+                boxes, floating-point numbers of shape (count, ..)";
+            self.unfit(found, fix)
         };
         if !matches!(self.shape.as_slice(), [_] | [_, 1]) {
             return Err(wrong(&format!("of shape {:?}", self.shape)));
@@ -196,9 +212,15 @@ impl Array<'_> {
         }
         let mut array = self.values.shallow_clone();
         if channels_last {
-            array = array.f_permute([0, 3, 1, 2])?.f_contiguous()?;
+            array = array.f_permute([0, 3, 1, 2])?;
         }
-        let array = array.f_view([-1])?;
+        let values = Array { values: array, shape: Vec::new(), ..*self }.numbers()?;
+        Ok(Samples::new(shape.into_iter().map(|axis| axis as usize).collect(), values, Vec::new()))
+    }
+
+    /// Finite numbers; bytes become 0 to 1.
+    fn numbers(&self) -> Result<Vec<f32>> {
+        let array = self.values.f_contiguous()?.f_view([-1])?;
         let values: Vec<f32> = match array.kind() {
             Kind::Uint8 => scaled(&Vec::try_from(array)?),
             _ if array.is_floating_point() => array.f_to_kind(Kind::Float)?.try_into()?,
@@ -212,7 +234,7 @@ impl Array<'_> {
             let found = format!("not finite: element {place} is {value}");
             return Err(self.unfit(&found, "samples are finite numbers: clean the data"));
         }
-        Ok(Samples::new(shape.into_iter().map(|axis| axis as usize).collect(), values, Vec::new()))
+        Ok(values)
     }
 }
 

@@ -39,6 +39,8 @@ pub struct Samples {
     pub values: Vec<f32>,
     /// The class of each sample; empty for samples without labels.
     pub labels: Vec<u8>,
+    /// The numbers that a model should give for each sample, as boxes; empty where there are none.
+    pub targets: Vec<f32>,
 }
 
 /// A training set and a test set of one shape.
@@ -57,7 +59,7 @@ pub struct DataSet {
 
 impl Samples {
     pub fn new(shape: Vec<usize>, values: Vec<f32>, labels: Vec<u8>) -> Self {
-        Self { shape, values, labels }
+        Self { shape, values, labels, targets: Vec::new() }
     }
 
     pub fn len(&self) -> usize {
@@ -70,6 +72,11 @@ impl Samples {
 
     pub fn sample_len(&self) -> usize {
         self.shape.iter().product()
+    }
+
+    /// Numbers of a sample's target; 0 where there are none.
+    pub fn target_len(&self) -> usize {
+        self.targets.len() / self.len().max(1)
     }
 
     /// The values of sample `index`; empty if there is no such sample.
@@ -95,6 +102,10 @@ impl DataSet {
             let (train, test) = (&train.shape, &test.shape);
             let problem = format!("training samples have shape {train:?}, test samples {test:?}");
             return Err(TrainError::input(path, problem + "; use files of one data set"));
+        }
+        if train.target_len() != test.target_len() {
+            let problem = "training and test samples have targets of different lengths";
+            return Err(TrainError::input(path, format!("{problem}; use files of one data set")));
         }
         let largest = train.labels.iter().chain(&test.labels).max();
         let labels = largest.map_or(0, |&label| usize::from(label) + 1);

@@ -75,23 +75,31 @@ pub struct CodeEvaluation {
     pub calibration: Calibration,
 }
 
-/// The part of `samples` whose class `model` names.
-pub fn accuracy(model: &dyn DeployedModel, samples: &Samples) -> Result<f64> {
-    Ok(share_right(&classes(model, samples)?, &samples.labels))
-}
-
-fn share_right(classes: &[usize], labels: &[u8]) -> f64 {
-    let right = classes.iter().zip(labels).filter(|(class, label)| **class == usize::from(**label));
-    right.count() as f64 / classes.len().max(1) as f64
-}
-
-fn classes(model: &dyn DeployedModel, samples: &Samples) -> Result<Vec<usize>> {
-    let outputs = model.outputs().max(1);
-    let mut classes = Vec::with_capacity(samples.len());
+/// The part of `samples` that `model` is right about: whose class it names, or with whose target it
+/// agrees.
+pub fn accuracy(
+    model: &dyn DeployedModel,
+    samples: &Samples,
+    agreement: &Agreement,
+) -> Result<f64> {
+    let (mut right, mut index) = (0, 0);
     for chunk in samples.values.chunks(CHUNK * samples.sample_len().max(1)) {
-        classes.extend(model.infer(chunk)?.chunks_exact(outputs).map(top_class));
+        for output in model.infer(chunk)?.chunks_exact(model.outputs().max(1)) {
+            right += usize::from(is_right(samples, index, agreement, output));
+            index += 1;
+        }
     }
-    Ok(classes)
+    Ok(right as f64 / index.max(1) as f64)
+}
+
+/// Returns true if an output is what the data want of sample `index`.
+fn is_right(samples: &Samples, index: usize, agreement: &Agreement, output: &[f32]) -> bool {
+    match agreement.kind() {
+        OutputKind::Classes => {
+            samples.labels.get(index).is_some_and(|&label| usize::from(label) == top_class(output))
+        }
+        _ => agreement.agrees(output, row(&samples.targets, index, agreement.output_len())),
+    }
 }
 
 /// Evaluates a code on `samples`. Each pattern of u missing queries is made up for by each choice
@@ -122,9 +130,13 @@ pub fn evaluate(
     let groups = count / k;
     ensure!(groups != 0, TrainError::TooFewSamples { found: count, k });
     let has_classes = models.agreement.kind() == OutputKind::Classes;
-    let is_labelled = has_classes && samples.labels.len() == count;
-    let labels = is_labelled.then_some(samples.labels.as_slice());
-    let accuracy_deployed = labels.map(|_| accuracy(deployed, samples)).transpose()?;
+    let is_labelled = match has_classes {
+        true => samples.labels.len() == count,
+        false => samples.targets.len() == count * outputs,
+    };
+    let known = is_labelled.then_some(samples);
+    let agreement = &models.agreement;
+    let accuracy_deployed = known.map(|of| accuracy(deployed, of, agreement)).transpose()?;
     let kept = match plan.groupings > 1 && count * outputs <= KEPT_VALUES {
         true => Some(deployed.infer(&samples.values)?),
         false => None,
@@ -134,12 +146,12 @@ pub fn evaluate(
         is_calibrated: models.parity.iter().all(|row| row.calibration.is_some()),
         decoder,
         agreement: models.agreement,
-        labels,
+        known,
         patterns: patterns(encoder.code(), models.parity.len()),
         rows: r,
     };
     let most = judge.patterns.iter().map(|pattern| pattern.missing.len()).max().unwrap_or_default();
-    let mut tally = Tally::new(k, most, if has_classes { outputs } else { 0 }, labels.is_some());
+    let mut tally = Tally::new(k, most, if has_classes { outputs } else { 0 }, is_labelled);
     let mut rng = stream(plan.seed, 0);
     let mut order: Vec<usize> = (0..count).collect();
     let groupings = plan.groupings.max(1);
@@ -216,7 +228,8 @@ struct Judge<'a> {
     is_calibrated: bool,
     decoder: &'a dyn Decoder,
     agreement: Agreement,
-    labels: Option<&'a [u8]>,
+    /// The samples, if it is known what outputs they should have.
+    known: Option<&'a Samples>,
     patterns: Vec<Pattern>,
     /// Parity rows of the code.
     rows: usize,
@@ -254,14 +267,21 @@ impl Judge<'_> {
                     missing: missing.len(),
                     slot,
                     agrees: self.agreement.agrees(&scratch, deployed),
-                    class: top_class(&scratch),
+                    is_right: self.is_right(members[slot], &scratch),
                     confidence: self.confidence(models, &scratch),
-                    deployed: top_class(deployed),
-                    label: self.labels.map(|labels| usize::from(labels[members[slot]])),
+                    is_deployed_right: self.is_right(members[slot], deployed),
+                    class: self
+                        .known
+                        .and_then(|known| known.labels.get(members[slot]))
+                        .map_or_else(|| top_class(deployed), |&label| usize::from(label)),
                 });
             }
         }
         Ok(())
+    }
+
+    fn is_right(&self, index: usize, output: &[f32]) -> bool {
+        self.known.is_some_and(|known| is_right(known, index, &self.agreement, output))
     }
 
     /// Returns a client's confidence: by the tables of the models that answered, if all have one.

@@ -33,10 +33,11 @@ pub(super) struct Reconstruction {
     pub(super) missing: usize,
     pub(super) slot: usize,
     pub(super) agrees: bool,
-    pub(super) class: usize,
+    pub(super) is_right: bool,
+    pub(super) is_deployed_right: bool,
     pub(super) confidence: f32,
-    pub(super) deployed: usize,
-    pub(super) label: Option<usize>,
+    /// The label, or the deployed model's class where there is none.
+    pub(super) class: usize,
 }
 
 #[derive(Debug)]
@@ -62,21 +63,20 @@ impl Tally {
     }
 
     pub(super) fn add(&mut self, one: &Reconstruction) {
-        let is_right = one.label == Some(one.class);
         let counts = Counts {
-            right: usize::from(is_right),
+            right: usize::from(one.is_right),
             agreeing: usize::from(one.agrees),
-            deployed_right: usize::from(one.label == Some(one.deployed)),
+            deployed_right: usize::from(one.is_deployed_right),
             all: 1,
         };
         self.groups.add(one.missing - 1, counts);
         self.losses[one.missing - 1].add(counts);
         if one.missing == 1 {
-            if let Some(own) = self.classes.get_mut(one.label.unwrap_or(one.deployed)) {
+            if let Some(own) = self.classes.get_mut(one.class) {
                 own.add(counts);
             }
             self.slots[one.slot].add(counts);
-            self.bins.add(one.confidence, if self.labelled { is_right } else { one.agrees });
+            self.bins.add(one.confidence, if self.labelled { one.is_right } else { one.agrees });
         }
     }
 

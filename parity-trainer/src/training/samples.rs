@@ -96,11 +96,7 @@ pub fn split_validation(
         indices.sort_unstable();
         let values = indices.iter().flat_map(|&index| samples.sample(index));
         let labels = indices.iter().filter_map(|&index| samples.labels.get(index));
-        Samples {
-            shape: samples.shape.clone(),
-            values: values.copied().collect(),
-            labels: labels.copied().collect(),
-        }
+        Samples::new(samples.shape.clone(), values.copied().collect(), labels.copied().collect())
     };
     let (held, learned) = order.split_at_mut(held);
     Some((part(learned), part(held)))

@@ -110,9 +110,9 @@ impl Trainer {
 
     /// A fresh model, to be trained in this process on the labels of `samples`, of which there are
     /// `classes`. It ends with the weights of the last step.
-    pub fn deployed(run: &DeployedRun, samples: Arc<Samples>, classes: usize) -> Result<Self> {
+    pub fn deployed(run: &DeployedRun, samples: Arc<Samples>) -> Result<Self> {
         let plan = Plan {
-            agreement: Agreement::of(None, &[classes])?,
+            agreement: run.agreement,
             rule: run.rule(samples.len()),
             groups: run.batch(samples.len()),
             k: 1,
@@ -120,7 +120,7 @@ impl Trainer {
             by_loss: false,
         };
         let sampler = Sampler::new(samples.len());
-        let task = Box::new(LabelledModel::new(run, samples, classes)?);
+        let task = Box::new(LabelledModel::new(run, samples)?);
         Self::new(plan, task, (sampler, stream(run.seed, 1)), Place::InProcess)
     }
 

@@ -1,6 +1,7 @@
 //! `parity-trainer train`.
 
 mod choose;
+mod padding;
 mod prepare;
 mod seeds;
 mod settings;
@@ -240,6 +241,7 @@ fn finish(
             trained,
             input: &input,
             output: &output,
+            kind: None,
             code: Some(code),
             training: training_table(inputs, evaluation, cost),
         };
@@ -250,6 +252,7 @@ fn finish(
                 trained,
                 input: deployed.model.input_shape(),
                 output: deployed.model.output_shape(),
+                kind: deployed.kind,
                 code: None,
                 training: training_table(inputs, evaluation, None),
             };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parapet_decoder::{Agreement, OutputKind};
 use parapet_encoder::{Code, Padding, build_encoder};
-use parity_trainer::data::{Augment, DataSet, Samples, steps};
+use parity_trainer::data::{Augment, DataSet, Samples};
 use parity_trainer::deployed::{
     self, Deployed, DeployedModel as _, OpenOptions, QueryTimer, cached_outputs,
 };
@@ -18,6 +18,7 @@ use parity_trainer::{
 
 use serde::Serialize;
 
+use super::padding;
 use super::settings::Settings;
 use crate::command::eval::few;
 use crate::command::{check_classes, load_data, prepare_out};
@@ -95,8 +96,8 @@ impl Inputs {
         let is_fit = run.network.is_of_sequences() == deployed.is_of_sequences;
         let problem = "--network: sequence6, sequence8, sequence8-strided and sequence14 are for a \
             deployed model with an axis of any length, and no others are";
-        ensure(settings.network.is_none() || is_fit, problem)?;
-        let padding = padding(&settings, &data, &deployed)?;
+        padding::ensure(settings.network.is_none() || is_fit, problem)?;
+        let padding = padding::of(&settings, &data, &deployed)?;
         prepare_out(&settings.common.out, settings.common.json.as_deref())?;
         Ok(Self {
             digest: settings.digest(&[&data.sha256, &deployed.sha256])?,
@@ -149,44 +150,6 @@ impl Inputs {
             answers,
         }))
     }
-}
-
-/// The lengths that were named, or quarters of the training samples' and the longest's.
-fn padding(
-    settings: &Settings,
-    data: &DataSet,
-    deployed: &Deployed,
-) -> Result<Option<Padding>, TrainError> {
-    if !deployed.is_of_sequences {
-        let problem = "--padding: the deployed model's axes are all fixed; leave it out";
-        ensure(settings.padding.is_none(), problem)?;
-        return Ok(None);
-    }
-    ensure(settings.has_slots(), "--encoder: sequences are coded with `stack`")?;
-    let scaling = "--input-mean: zeros pad sequences, and would become others; leave it out";
-    ensure(settings.scaling().mean.iter().all(|&mean| mean == 0.0), scaling)?;
-    let (train, code) = (&data.train, Code::try_from(&settings.code())?);
-    let lengths = settings.padding.clone().unwrap_or_else(|| {
-        let features = train.shape.last().copied().unwrap_or(1);
-        let mut lengths: Vec<usize> =
-            (0..train.len()).map(|at| steps(train.sample(at), features)).collect();
-        lengths.sort_unstable();
-        let part = |quarter: usize| lengths[(lengths.len() - 1) * quarter / 4];
-        let mut lengths: Vec<usize> = (1..=3).map(part).collect();
-        // The longest query may be one that no data had.
-        lengths.push(train.shape[1]);
-        lengths.dedup();
-        lengths
-    });
-    let padding = Padding::new(lengths, &code)?;
-    for samples in [train, &data.test] {
-        deployed::check_padding("--padding", &padding, &samples.values, &samples.shape)?;
-    }
-    Ok(Some(padding))
-}
-
-fn ensure(holds: bool, problem: &str) -> Result<(), TrainError> {
-    if holds { Ok(()) } else { Err(TrainError::Input(problem.to_owned())) }
 }
 
 /// The run without its code's transform.
