@@ -162,7 +162,7 @@ fn mistakes_are_told_in_one_line_with_the_fix() {
     fs::write(workplace.at("models/parity/model.toml"), short).unwrap();
     workplace.refused(
         "eval --model models/deployed --data . --parity models/parity",
-        &["code.padding of parity: ends at 8, and a sample has 16 steps"],
+        &["models/parity/model.toml: code.padding: ends at 8, and a sample has 16 steps"],
     );
     workplace.succeed(
         "train-deployed --data . --network lenet:4 --epochs 1 --out models --name deployed",

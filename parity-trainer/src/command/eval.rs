@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
+use parapet_config::repository::ModelToml;
 use parapet_decoder::OutputSpec;
 use parapet_encoder::{Code, CodeSpec};
 use parity_trainer::TrainError;
@@ -59,12 +60,13 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
         threads,
     };
     let entries = open(args, threads, &data.test)?;
-    let Some(CodeEntry { name, code, scaling, .. }) = entries.first() else {
+    let Some(CodeEntry { code, scaling, .. }) = entries.first() else {
         return Err(TrainError::Input("--parity is needed".to_owned()));
     };
     if let Some(padding) = &code.padding {
-        let (name, test) = (format!("code.padding of {name}"), &data.test);
-        deployed::check_padding(&name, padding, &test.values, &test.shape)?;
+        let file = args.parity[0].join(ModelToml::FILE_NAME);
+        let (field, test) = (format!("{}: code.padding", file.display()), &data.test);
+        deployed::check_padding(&field, padding, &test.values, &test.shape)?;
     }
     scaling.check(&data.test.shape)?;
     scaling.apply(&data.test.shape, &mut data.test.values);
