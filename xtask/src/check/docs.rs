@@ -28,6 +28,8 @@ pub(crate) fn run() -> Result<()> {
     build_for_checks()?;
     build_trainer()?;
     let folder = scratch("check/docs");
+    // Blocks of an earlier run would find their own results.
+    empty(&sh, &folder)?;
     sh.write_file(folder.join(".parapet/demo/query.json"), models::json_query()?)?;
     let cluster = SampleCluster::start(&folder, 2, 1, None, &cluster::coded)?;
     let mut run = 0;
