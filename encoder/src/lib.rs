@@ -10,7 +10,8 @@
 //!   and validated.
 //! - [`OutputTransform`] is the domain in which predictions are added; a part of the code.
 //! - [`Encoder`] is implemented by [`SumEncoder`] and [`StackEncoder`] (any shape) and
-//!   [`ConcatEncoder`] (images); [`stack_padded`] is for queries of several lengths; a learned code's, which is a network, by `parapet-learned-code`.
+//!   [`ConcatEncoder`] (images); a learned code's, which is a network, by `parapet-learned-code`.
+//! - [`Padding`] and [`stack_padded`] are for queries of several lengths.
 
 mod code;
 mod concat;

@@ -46,8 +46,8 @@ impl CodeMetadata {
         }
         let problem = format!("{:?}, and the tensors do not go with it", padding.lengths());
         let fix = format!(
-            "give an input of shape [{k}, -1, ..] ({k}, 1, -1, .. too), one of INT64 [{k}] for the lengths, and outputs \
-             of fixed shapes"
+            "give an input of shape [{k}, -1, ..] ({k}, 1, -1, .. too), one of INT64 [{k}] for the \
+             lengths, and outputs of fixed shapes"
         );
         Err(FileError::field(path, "code.padding", &problem, &fix))
     }
