@@ -1,6 +1,6 @@
 //! Parity models with a slot for each query, from the command's defaults to the reconstructions.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 mod common;
 
@@ -9,14 +9,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{SIDE, Workplace, assert_has};
+use common::{SIDE, Workplace, assert_has, parity_run, trained};
 use parapet_decoder::Agreement;
 use parapet_encoder::{CodeSpec, EncoderKind};
 use parity_trainer::backend::Place;
 use parity_trainer::deployed::{self, DeployedModel, InputScaling, OpenOptions};
 use parity_trainer::deployed::{QueryTimer, is_isolated};
 use parity_trainer::network::{Network, SlotNetwork};
-use parity_trainer::{TrainError, Trainer, TrainingSet, Variants};
+use parity_trainer::{TrainError, Trained, Trainer, TrainingSet, Variants};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 
 const DEPLOYED: &str = "--network mlp:256,32 --epochs 8 --seed 5";
 const TRAIN: &str = "train --model models/quarters --data . --seed 5 --augment none --out models";
@@ -287,4 +289,37 @@ fn mistakes_are_told_in_a_line() {
     let lines: Vec<&str> = ended.errors.lines().collect();
     assert!(lines.len() == 2 && lines[0].starts_with("data: "), "{lines:?}");
     assert_has(lines[1], &["--cluster: ", "127.0.0.1:1 does not answer"]);
+}
+
+/// One learning rate suits numbers of any scale: at that of slots, boxes from 0 to 1 were unlearned
+/// again, as its steps were too long for weights that give small numbers.
+#[test]
+fn numbers_of_any_scale_are_learned_alike() {
+    let agreements = [1.0_f32, 1e-3].map(|scale| {
+        let set = |count: usize, seed: u64| {
+            let mut rng: ChaCha8Rng = SeedableRng::seed_from_u64(seed);
+            let inputs: Vec<f32> = (0..8 * count).map(|_| rng.random_range(0.0..1.0)).collect();
+            let answer = |x: &[f32]| [scale * (5.0 + x[0] - x[1]), scale * (5.0 + x[2] * x[3])];
+            let spec = format!("regression:{}", 0.2 * scale).parse().unwrap();
+            Arc::new(TrainingSet {
+                shape: vec![8],
+                output_shape: vec![2],
+                agreement: Agreement::of(Some(&spec), &[2]).unwrap(),
+                answers: inputs.chunks(8).flat_map(answer).collect(),
+                inputs,
+            })
+        };
+        let mut run = parity_run("mlp:8,32", CodeSpec::new(EncoderKind::Stack, 2, 1), 800);
+        run.rule.learning_rate = 1e-2;
+        let (trainer, last) = trained(run, set(1000, 1), set(200, 2));
+        let (Trained::Slots(slots), _) = trainer.finish().unwrap() else { panic!("slots") };
+        // The scale is in the weights.
+        let unseen = set(2, 3);
+        let (made, wanted) = (slots.infer(&unseen.inputs).unwrap(), &unseen.answers);
+        let mut pairs = made.iter().zip(wanted);
+        assert!(pairs.all(|(made, wanted)| (made - wanted).abs() < 0.5 * scale), "{made:?}");
+        last.agreement
+    });
+    let [large, small] = agreements;
+    assert!(large > 0.9 && (large - small).abs() < 0.02, "{agreements:?}");
 }

@@ -222,6 +222,19 @@ impl Network {
         &self.variables
     }
 
+    /// Makes the outputs `factor * y + shift`, by the weights of the last layer.
+    pub(crate) fn fold_output(&mut self, factor: f64, shift: f64) {
+        for layer in self.layers.iter_mut().rev() {
+            if let Layer::Linear(weights, bias) | Layer::Conv(weights, Some(bias), _) = layer {
+                no_grad(|| {
+                    let _ = weights.g_mul_scalar_(factor);
+                    bias.copy_(&(&*bias * factor + shift));
+                });
+                return;
+            }
+        }
+    }
+
     /// Raw outputs `[batch, outputs]` of `input`, `[batch, ..sample shape]`, as in serving.
     pub fn forward(&self, input: &Tensor) -> Tensor {
         self.forward_t(input, false)

@@ -28,6 +28,8 @@ const TEMPERATURE: f64 = 2.0;
 /// Passes over the samples that show the same variants: the deployed model is asked about each but
 /// once, and takes as long for it as a student's whole step.
 const PASSES: u64 = 4;
+/// Deviations of outputs below it count as it.
+const LEAST_DEVIATION: f64 = 1e-6;
 /// Probabilities below it count as it.
 const LEAST_PROBABILITY: f32 = 1e-7;
 
@@ -76,7 +78,11 @@ pub(super) struct Student {
     network: Network,
     k: usize,
     loss: Loss,
+    /// The code's, or the scale in which numbers are learned.
     transform: OutputTransform,
+    /// Factor and shift of the outputs in serving, where they are learned in another scale: steps
+    /// of a learning rate would be too long for weights that give small numbers.
+    scale: (f64, f64),
     /// True if the deployed model gives probabilities: the network learns their logarithms, and its
     /// softmax is served.
     has_softmax: bool,
@@ -102,8 +108,15 @@ impl Student {
         // Rows are models of their own: each begins and goes on with other random numbers.
         let mut rng = stream(run.seed, 16 + run.row as u64);
         let mut network = Network::new(&run.network, &set.shape, set.outputs(), &mut rng)?;
-        let transform = code.transform().clone();
+        let mut transform = code.transform().clone();
         let has_softmax = transform.is_raw() && gives_probabilities(&set);
+        let mut scale = (1.0, 0.0);
+        if transform.is_raw() && set.agreement.kind() != OutputKind::Classes {
+            let (mean, deviation) = moments(&set.answers);
+            scale = (deviation.max(LEAST_DEVIATION), mean);
+            let (mean, deviation) = (vec![mean as f32], vec![scale.0 as f32]);
+            transform = OutputTransform::Standardised { mean, deviation };
+        }
         let coded = |set| {
             let mut coded = CodedSet::new(set, &transform);
             if has_softmax {
@@ -117,6 +130,8 @@ impl Student {
         if let Some(start) = run.start.as_ref().filter(|start| start.spec().is_like(&run.network)) {
             // Rows should not fail together: they begin with different halves of it.
             network.start_from(start, !run.row.is_multiple_of(2));
+            let (factor, shift) = scale;
+            network.fold_output(1.0 / factor, -shift / factor);
         }
         network.normalise(&train.set.inputs)?;
         Ok(Self {
@@ -125,6 +140,7 @@ impl Student {
             loss: run.loss,
             validation: coded(validation),
             has_softmax,
+            scale,
             transform,
             shown: vec![0; train.set.len()],
             train,
@@ -204,7 +220,8 @@ impl Task for Student {
         Ok(values(&loss)?.first().copied().map(f64::from))
     }
 
-    fn freeze(self: Box<Self>) -> Trained {
+    fn freeze(mut self: Box<Self>) -> Trained {
+        self.network.fold_output(self.scale.0, self.scale.1);
         Trained::Slots(SlotNetwork::new(
             self.network.frozen(),
             self.k,
