@@ -24,6 +24,9 @@ const MOST_STEPS: u64 = 50_000;
 /// a one a network with batch norm takes.
 const SLOTS_LEARNING_RATE: f64 = 1e-2;
 const WITH_BATCH_NORM: f64 = 2.0;
+/// The same for one without that learns numbers: at the full rate a LeNet's units died after 3000
+/// steps of learning boxes.
+const WITHOUT_SOFTMAX: f64 = 0.3;
 const LOSSES: [Loss; 2] = [Loss::Mse, Loss::Kl];
 pub(super) const CHOICE: &str = "choice.toml";
 
@@ -49,7 +52,11 @@ impl Candidate {
     pub(super) fn apply(&self, run: &mut ParityRun, settings: &Settings) {
         run.rule.steps = self.steps;
         if settings.has_slots() && settings.common.learning_rate.is_none() {
-            let factor = if self.network.has_batch_norm() { WITH_BATCH_NORM } else { 1.0 };
+            let factor = match (self.network.has_batch_norm(), self.loss) {
+                (true, _) => WITH_BATCH_NORM,
+                (false, Loss::Kl) => 1.0,
+                (false, Loss::Mse) => WITHOUT_SOFTMAX,
+            };
             run.rule.learning_rate = factor * SLOTS_LEARNING_RATE;
         }
         run.validate_every = settings.validate_every(self.steps);
