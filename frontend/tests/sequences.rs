@@ -128,6 +128,14 @@ async fn kind(
     kind
 }
 
+/// Asks at once for samples of these lengths, all of which must be reconstructed.
+async fn all_reconstructed(fixture: &Fixture, rows: usize, lengths: &[usize]) {
+    let asked: Vec<_> = lengths.iter().map(|&steps| (steps, ask(fixture, rows, steps))).collect();
+    for (steps, asked) in asked {
+        assert_eq!(kind(asked, rows, steps).await, "reconstructed");
+    }
+}
+
 fn freeze(fixture: &Fixture) {
     fixture.set_all((0..3).map(|index| (0, index)), State::Frozen);
 }
@@ -137,19 +145,13 @@ async fn queries_of_one_padded_length_share_a_group_and_others_do_not() {
     let fixture = served().await;
     freeze(&fixture);
     for (lengths, groups) in [([3, 4], 1), ([1, 4], 2), ([5, 8], 3)] {
-        let asked = lengths.map(|steps| (steps, ask(&fixture, 1, steps)));
-        for (steps, asked) in asked {
-            assert_eq!(kind(asked, 1, steps).await, "reconstructed");
-        }
+        all_reconstructed(&fixture, 1, &lengths).await;
         assert_eq!(fixture.model.driver.stats().groups_encoded, groups);
     }
     // Each waits for one of its own length. The instances still hold what was asked before.
     fixture.set_all((0..3).map(|index| (0, index)), State::Well(4 * HOLD_BACK));
     tokio::time::sleep(8 * HOLD_BACK).await;
-    let asked = [2, 6, 3, 7].map(|steps| (steps, ask(&fixture, 1, steps)));
-    for (steps, asked) in asked {
-        assert_eq!(kind(asked, 1, steps).await, "reconstructed");
-    }
+    all_reconstructed(&fixture, 1, &[2, 6, 3, 7]).await;
     assert_eq!(fixture.model.driver.stats().groups_encoded, 5);
 }
 
@@ -157,10 +159,7 @@ async fn queries_of_one_padded_length_share_a_group_and_others_do_not() {
 async fn batches_of_several_lengths_share_a_group() {
     let fixture = served().await;
     freeze(&fixture);
-    let asked = [5, 7].map(|steps| (steps, ask(&fixture, 3, steps)));
-    for (steps, asked) in asked {
-        assert_eq!(kind(asked, 3, steps).await, "reconstructed");
-    }
+    all_reconstructed(&fixture, 3, &[5, 7]).await;
     assert_eq!(fixture.model.driver.stats().groups_encoded, 1);
 }
 

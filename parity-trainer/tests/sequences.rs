@@ -6,9 +6,8 @@ mod common;
 
 use std::fs;
 
-use common::serving::{Process, infer, program, values};
+use common::serving::{Served, infer, kind_of, values};
 use common::{SIDE, Workplace, write_sequences};
-use nix::sys::signal::Signal;
 use parapet_onnx::GraphBuilder;
 
 const TRAIN: &str = "train --model models/deployed --data . --k 2 --seed 5 \
@@ -26,32 +25,8 @@ fn workplace(network: &str) -> Workplace {
 
 /// Classes of the test samples that a frontend answers while a replica is frozen, with the kind of
 /// each answer, beside those before it froze.
-fn served(workplace: &Workplace) -> Vec<(usize, usize, String)> {
-    let root = workplace.at("models");
-    let instance = program("parapet-instance", "parapet-models");
-    let start = |number: usize, model: &str| {
-        let flags = ["--repository", root.to_str().unwrap(), "--model", model];
-        let flags = [&flags[..], &["--listen", "127.0.0.1:0"]].concat();
-        Process::start(&instance, &flags, &workplace.at(&format!("instance-{number}.log")))
-    };
-    let replicas = [start(0, "deployed"), start(1, "deployed")];
-    let parity = start(2, "parity");
-    let text = format!(
-        "[server]\nlisten = \"127.0.0.1:0\"\n[repository]\npath = {root:?}\n\
-         [[models]]\nname = \"deployed\"\ninstances = [{:?}, {:?}]\ntimeout_ms = 15000\n\
-         slots_per_instance = 64\n\
-         [models.health]\nsuspect_after_ms = 60000\ntimeout_ms = 60000\n\
-         [models.strategy]\nkind = \"coded\"\nencoder = \"stack\"\nk = 2\nflush_after_ms = 5\n\
-         hold_back = {{ fixed_ms = 50 }}\n\
-         [[models.strategy.parity]]\nmodel = \"parity\"\ninstances = [{:?}]\n",
-        replicas[0].1, replicas[1].1, parity.1
-    );
-    let config = workplace.at("parapet.toml");
-    fs::write(&config, text).unwrap();
-    let frontend = program("parapet-frontend", "parapet-frontend");
-    let flags = ["--config", config.to_str().unwrap()];
-    let frontend = Process::start(&frontend, &flags, &workplace.at("frontend.log"));
-
+fn asked_twice(workplace: &Workplace) -> Vec<(usize, usize, String)> {
+    let served = Served::start(workplace);
     let bytes = fs::read(workplace.at("t10k-images-idx3-ubyte")).unwrap();
     let samples = bytes[16..].chunks(SIDE * SIDE).take(24);
     // As a client has them: without padding.
@@ -60,20 +35,13 @@ fn served(workplace: &Workplace) -> Vec<(usize, usize, String)> {
         sample[..steps * SIDE].iter().map(|&byte| f32::from(byte) / 255.0).collect()
     };
     let samples: Vec<Vec<f32>> = samples.map(own).collect();
-    let ask = |sample: &Vec<f32>| {
-        let answer = infer(&frontend.1, "deployed", &[1, sample.len() / SIDE, SIDE], sample);
+    let ask = |frontend: &str, sample: &Vec<f32>| {
+        let answer = infer(frontend, "deployed", &[1, sample.len() / SIDE, SIDE], sample);
         let scores = values(&answer);
         let best = (0..4).max_by(|&a, &b| scores[a].total_cmp(&scores[b])).unwrap();
-        (best, answer["parameters"]["provenance"].as_str().unwrap_or_default().to_owned())
+        (best, kind_of(&answer).to_owned())
     };
-    let truth: Vec<_> = samples.iter().map(ask).collect();
-    replicas[0].signal(Signal::SIGSTOP);
-    let answers: Vec<_> = std::thread::scope(|scope| {
-        let asked: Vec<_> = samples.iter().map(|sample| scope.spawn(|| ask(sample))).collect();
-        asked.into_iter().map(|asked| asked.join().unwrap()).collect()
-    });
-    replicas[0].signal(Signal::SIGCONT);
-    let pairs = truth.into_iter().zip(answers);
+    let pairs = served.before_and_while_frozen(&samples, ask).into_iter();
     pairs.map(|((truth, _), (class, kind))| (truth, class, kind)).collect()
 }
 
@@ -101,7 +69,7 @@ fn sequences_are_learned_evaluated_and_reconstructed_in_serving() {
     // Groups of another seed, and fewer of them.
     assert!(difference.abs() < 0.05, "{alone} against {report}");
 
-    let answers = served(&workplace);
+    let answers = asked_twice(&workplace);
     let made: Vec<_> = answers.iter().filter(|(.., kind)| kind == "reconstructed").collect();
     let agreeing = made.iter().filter(|(truth, class, _)| truth == class).count();
     assert!(made.len() > 4 && agreeing * 10 > made.len() * 8, "{answers:?}");

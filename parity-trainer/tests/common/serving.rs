@@ -12,8 +12,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
+use super::Workplace;
+
 /// A serving program, which other packages build, beside the trainer.
-pub fn program(name: &str, package: &str) -> PathBuf {
+fn program(name: &str, package: &str) -> PathBuf {
     let file = Path::new(env!("CARGO_BIN_EXE_parity-trainer")).with_file_name(name);
     if !file.is_file() {
         let build = ["build", "-p", package, "--bin", name];
@@ -24,11 +26,11 @@ pub fn program(name: &str, package: &str) -> PathBuf {
 }
 
 /// A program that ends with this value, and where it listens.
-pub struct Process(Child, pub String);
+struct Process(Child, String);
 
 impl Process {
     /// Starts it, and waits for the line that says where it listens.
-    pub fn start(program: &Path, flags: &[&str], log: &Path) -> Self {
+    fn start(program: &Path, flags: &[&str], log: &Path) -> Self {
         let mut command = Command::new(program);
         command.args(flags).stdin(Stdio::null()).stdout(Stdio::piped());
         command.stderr(fs::File::create(log).unwrap());
@@ -41,7 +43,7 @@ impl Process {
         Self(child, address)
     }
 
-    pub fn signal(&self, signal: Signal) {
+    fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.0.id().cast_signed()), signal).unwrap();
     }
 }
@@ -51,6 +53,65 @@ impl Drop for Process {
         let _gone = self.0.kill();
         let _gone = self.0.wait();
     }
+}
+
+/// Two replicas of `models/deployed`, an instance of `models/parity`, and a frontend that codes.
+pub struct Served {
+    frontend: Process,
+    replicas: [Process; 2],
+    _parity: Process,
+}
+
+impl Served {
+    pub fn start(workplace: &Workplace) -> Self {
+        let root = workplace.at("models");
+        let instance = program("parapet-instance", "parapet-models");
+        let start = |number: usize, model: &str| {
+            let flags = ["--repository", root.to_str().unwrap(), "--model", model];
+            let flags = [&flags[..], &["--listen", "127.0.0.1:0"]].concat();
+            Process::start(&instance, &flags, &workplace.at(&format!("instance-{number}.log")))
+        };
+        let replicas = [start(0, "deployed"), start(1, "deployed")];
+        let parity = start(2, "parity");
+        let text = format!(
+            "[server]\nlisten = \"127.0.0.1:0\"\n[repository]\npath = {root:?}\n\
+             [[models]]\nname = \"deployed\"\ninstances = [{:?}, {:?}]\ntimeout_ms = 15000\n\
+             slots_per_instance = 64\n\
+             [models.health]\nsuspect_after_ms = 60000\ntimeout_ms = 60000\n\
+             [models.strategy]\nkind = \"coded\"\nencoder = \"stack\"\nk = 2\nflush_after_ms = 5\n\
+             hold_back = {{ fixed_ms = 50 }}\n\
+             [[models.strategy.parity]]\nmodel = \"parity\"\ninstances = [{:?}]\n",
+            replicas[0].1, replicas[1].1, parity.1
+        );
+        let config = workplace.at("parapet.toml");
+        fs::write(&config, text).unwrap();
+        let flags = ["--config", config.to_str().unwrap()];
+        let frontend = program("parapet-frontend", "parapet-frontend");
+        let frontend = Process::start(&frontend, &flags, &workplace.at("frontend.log"));
+        Self { frontend, replicas, _parity: parity }
+    }
+
+    /// Answers to each sample, and to all of them at once while a replica is frozen.
+    pub fn before_and_while_frozen<A: Send>(
+        &self,
+        samples: &[Vec<f32>],
+        ask: impl Fn(&str, &Vec<f32>) -> A + Sync,
+    ) -> Vec<(A, A)> {
+        let ask = |sample| ask(&self.frontend.1, sample);
+        let before: Vec<A> = samples.iter().map(ask).collect();
+        self.replicas[0].signal(Signal::SIGSTOP);
+        let frozen: Vec<A> = std::thread::scope(|scope| {
+            let asked: Vec<_> = samples.iter().map(|sample| scope.spawn(|| ask(sample))).collect();
+            asked.into_iter().map(|asked| asked.join().unwrap()).collect()
+        });
+        self.replicas[0].signal(Signal::SIGCONT);
+        before.into_iter().zip(frozen).collect()
+    }
+}
+
+/// Provenance of an answer.
+pub fn kind_of(answer: &Value) -> &str {
+    answer["parameters"]["provenance"].as_str().unwrap_or_default()
 }
 
 /// The answer to a sample; an empty one if there is none in time.

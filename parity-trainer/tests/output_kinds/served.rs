@@ -2,11 +2,10 @@
 
 use std::fs;
 
-use nix::sys::signal::Signal;
 use parapet_decoder::{Agreement, OutputSpec};
 use serde_json::Value;
 
-use crate::common::serving::{Process, infer, program, values};
+use crate::common::serving::{Served, infer, kind_of, values};
 use crate::common::{SIDE, Workplace};
 use crate::models;
 
@@ -27,52 +26,20 @@ fn reconstructions(
         "train --model models/deployed --data . --k 2 --augment none --seed 5 --steps {steps} \
          --network mlp:256,32 --learning-rate 0.003 --out models --name parity"
     ));
-    let root = workplace.at("models");
-    let instance = program("parapet-instance", "parapet-models");
-    let start = |number: usize, model: &str| {
-        let flags = ["--repository", root.to_str().unwrap(), "--model", model];
-        let flags = [&flags[..], &["--listen", "127.0.0.1:0"]].concat();
-        Process::start(&instance, &flags, &workplace.at(&format!("instance-{number}.log")))
-    };
-    let replicas = [start(0, "deployed"), start(1, "deployed")];
-    let parity = start(2, "parity");
-    let text = format!(
-        "[server]\nlisten = \"127.0.0.1:0\"\n[repository]\npath = {root:?}\n\
-         [[models]]\nname = \"deployed\"\ninstances = [{:?}, {:?}]\ntimeout_ms = 15000\n\
-         slots_per_instance = 64\n\
-         [models.health]\nsuspect_after_ms = 60000\ntimeout_ms = 60000\n\
-         [models.strategy]\nkind = \"coded\"\nencoder = \"stack\"\nk = 2\nflush_after_ms = 5\n\
-         hold_back = {{ fixed_ms = 50 }}\n\
-         [[models.strategy.parity]]\nmodel = \"parity\"\ninstances = [{:?}]\n",
-        replicas[0].1, replicas[1].1, parity.1
-    );
-    let config = workplace.at("parapet.toml");
-    fs::write(&config, text).unwrap();
-    let flags = ["--config", config.to_str().unwrap()];
-    let frontend = program("parapet-frontend", "parapet-frontend");
-    let frontend = Process::start(&frontend, &flags, &workplace.at("frontend.log"));
-
+    let served = Served::start(workplace);
     let images = fs::read(workplace.at("t10k-images-idx3-ubyte")).unwrap();
     let light = |bytes: &[u8]| bytes.iter().map(|byte| f32::from(*byte) / 255.0).collect();
     let images = images[IDX_HEADER..].chunks(SIDE * SIDE);
     let samples: Vec<Vec<f32>> = images.take(QUERIES).map(light).collect();
-    let ask = |sample: &Vec<f32>| infer(&frontend.1, "deployed", &[1, SIDE, SIDE], sample);
-    let truth: Vec<Value> = samples.iter().map(ask).collect();
-    replicas[0].signal(Signal::SIGSTOP);
-    let answers: Vec<Value> = std::thread::scope(|scope| {
-        let asked = samples.iter().map(|sample| scope.spawn(|| ask(sample)));
-        let asked: Vec<_> = asked.collect();
-        asked.into_iter().map(|asked| asked.join().unwrap()).collect()
-    });
-    replicas[0].signal(Signal::SIGCONT);
+    let ask =
+        |frontend: &str, sample: &Vec<f32>| infer(frontend, "deployed", &[1, SIDE, SIDE], sample);
+    let pairs = served.before_and_while_frozen(&samples, ask);
     let spec: OutputSpec = kind.parse().unwrap();
     let agreement = Agreement::of(Some(&spec), shape).unwrap();
-    let answers = answers.into_iter().zip(&truth);
-    let reconstructed =
-        answers.filter(|(answer, _)| answer["parameters"]["provenance"] == "reconstructed");
+    let reconstructed = pairs.into_iter().filter(|(_, answer)| kind_of(answer) == "reconstructed");
     reconstructed
-        .map(|(answer, truth)| {
-            let agrees = agreement.agrees(&values(&answer), &values(truth));
+        .map(|(truth, answer)| {
+            let agrees = agreement.agrees(&values(&answer), &values(&truth));
             (answer, agrees)
         })
         .collect()
