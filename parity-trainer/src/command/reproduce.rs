@@ -7,7 +7,7 @@
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -191,11 +191,19 @@ impl Recipes {
         let (flags, name) = (&row.train, format!("{}-seed{seed}", row.name));
         let both = format!("--model {model} --data DATA/{}", recipe.data);
         let report = format!("OUT/reports/{name}");
+        let mut words = flags.split_whitespace().skip_while(|word| *word != "--r").skip(1);
+        let parity = match words.next().and_then(|rows| rows.parse::<u32>().ok()) {
+            Some(rows) if rows > 1 => (0..rows)
+                .map(|row| format!("OUT/models/{name}-{row}"))
+                .collect::<Vec<_>>()
+                .join(","),
+            _ => format!("OUT/models/{name}"),
+        };
         let training = format!("train {both} {flags} --seed {seed} --out OUT/models --name {name}");
         Training {
             commands: vec![
                 format!("{training} --json {report}/training.json"),
-                format!("eval {both} --parity OUT/models/{name} --out {report}"),
+                format!("eval {both} --parity {parity} --out {report}"),
             ],
             name,
         }
@@ -207,10 +215,12 @@ fn parse(
     command: &str,
     place: impl Fn(&str) -> Option<PathBuf>,
 ) -> Result<(crate::Cli, ArgMatches), String> {
-    let argument = |word: &str| {
-        let placed = word.split_once('/').and_then(|(root, rest)| Some(place(root)?.join(rest)));
-        placed.map_or_else(|| OsString::from(word), PathBuf::into_os_string)
+    let placed = |part: &str| {
+        let path = part.split_once('/').and_then(|(root, rest)| Some(place(root)?.join(rest)));
+        path.map_or_else(|| OsString::from(part), PathBuf::into_os_string)
     };
+    let argument =
+        |word: &str| word.split(',').map(placed).collect::<Vec<_>>().join(OsStr::new(","));
     let arguments = command.split_whitespace().map(argument);
     let arguments = std::iter::once(OsString::from("parity-trainer")).chain(arguments);
     let matches = crate::Cli::command().try_get_matches_from(arguments);
@@ -310,5 +320,12 @@ mod tests {
         assert_eq!(judged.count(), 16);
         let commands = recipes.training(&recipes.rows[0], 2).commands;
         assert!(commands[0].contains("--k 2 --seed 2 "), "{commands:?}");
+        let two = recipes.rows.iter().find(|row| row.name == "mnist-k2-r2").unwrap();
+        let [_, eval] = recipes.training(two, 1).commands.try_into().unwrap();
+        let both = "--parity OUT/models/mnist-k2-r2-seed1-0,OUT/models/mnist-k2-r2-seed1-1 ";
+        assert!(eval.contains(both), "{eval}");
+        let placed = parse(&eval, |root| Some(Path::new("/").join(root))).unwrap();
+        let parity = format!("{:?}", placed.0);
+        assert!(parity.contains("/OUT/models/mnist-k2-r2-seed1-1"), "{parity}");
     }
 }
