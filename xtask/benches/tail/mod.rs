@@ -2,8 +2,14 @@
 //! `loadgen/experiments/tail.toml` and variants of it. Tables for `loadgen/RESULTS.md` are left
 //! beside the reports.
 
+mod faults;
+
 use crate::models::{Model, shown};
 use crate::prelude::*;
+use faults::Faults;
+
+/// Begins a strategy of an experiment.
+const ARM: &str = "[[strategies]]\n";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -15,25 +21,77 @@ pub(crate) struct Args {
     only: Option<String>,
 }
 
-/// Name and title; k and r; instances beside the 12 of the deployed model; share of batches that
-/// straggle, none where slowdowns are correlated.
-type Variant = (&'static str, &'static str, (usize, usize), i64, Option<f64>);
+#[derive(Clone, Copy)]
+struct Variant {
+    name: &'static str,
+    title: &'static str,
+    k: usize,
+    r: usize,
+    /// Instances beside the 12 of the deployed model.
+    redundant: usize,
+    faults: Faults,
+    /// Requests per second.
+    rate: usize,
+    /// Requests that an instance has at a time, and may answer as a batch.
+    batch: usize,
+    /// Strategies that are run; all if there are none.
+    strategies: &'static [&'static str],
+}
 
-const VARIANTS: [Variant; 8] = [
-    ("tail", "k = 2, 1 % stragglers", (2, 1), 6, Some(0.01)),
-    ("k3", "k = 3, 12 + 4 instances", (3, 1), 4, Some(0.01)),
-    ("k4", "k = 4, 12 + 3 instances", (4, 1), 3, Some(0.01)),
-    ("p0.5", "0.5 % stragglers", (2, 1), 6, Some(0.005)),
-    ("p2", "2 % stragglers", (2, 1), 6, Some(0.02)),
-    ("p4", "4 % stragglers", (2, 1), 6, Some(0.04)),
-    ("r2", "k = 4, r = 2, 4 % stragglers", (4, 2), 6, Some(0.04)),
-    ("correlated", "40 % slow together", (2, 1), 6, None),
+const TAIL: Variant = Variant {
+    name: "tail",
+    title: "k = 2, 1 % stragglers",
+    k: 2,
+    r: 1,
+    redundant: 6,
+    faults: Faults::Straggle(0.01),
+    rate: 270,
+    batch: 1,
+    strategies: &[],
+};
+
+const fn straggling(name: &'static str, title: &'static str, share: f64) -> Variant {
+    Variant { name, title, faults: Faults::Straggle(share), ..TAIL }
+}
+
+const fn coded(name: &'static str, title: &'static str, rate: usize, batch: usize) -> Variant {
+    let strategies = &["none", "equal_resources", "coded"];
+    Variant { name, title, rate, batch, strategies, ..TAIL }
+}
+
+/// `coded` and what ParM was compared with, and what a team would use.
+const COMPARED: &[&str] = &["none", "equal_resources", "hedge", "approximate_backup", "coded"];
+
+const VARIANTS: [Variant; 16] = [
+    TAIL,
+    Variant { name: "k3", title: "k = 3, 12 + 4 instances", k: 3, redundant: 4, ..TAIL },
+    Variant { name: "k4", title: "k = 4, 12 + 3 instances", k: 4, redundant: 3, ..TAIL },
+    straggling("p0.5", "0.5 % stragglers", 0.005),
+    straggling("p2", "2 % stragglers", 0.02),
+    straggling("p4", "4 % stragglers", 0.04),
+    Variant { k: 4, r: 2, ..straggling("r2", "k = 4, r = 2, 4 % stragglers", 0.04) },
+    Variant { name: "correlated", title: "40 % slow together", faults: Faults::Correlated, ..TAIL },
+    coded("rate150", "150 requests/s", 150, 1),
+    coded("rate210", "210 requests/s", 210, 1),
+    coded("rate330", "330 requests/s", 330, 1),
+    coded("rate390", "390 requests/s", 390, 1),
+    coded("batch2", "batches of up to 2, 540 requests/s", 540, 2),
+    coded("batch4", "batches of up to 4, 1080 requests/s", 1080, 4),
+    Variant {
+        name: "transfers",
+        title: "four bulk transfers between instances at any time",
+        faults: Faults::Transfers,
+        strategies: COMPARED,
+        ..TAIL
+    },
+    Variant {
+        name: "quotas",
+        title: "2 % of a processor for two of 18 instances",
+        faults: Faults::Quotas,
+        strategies: COMPARED,
+        ..TAIL
+    },
 ];
-
-const STRAGGLE: &str = "straggle = { probability = 0.01, min_ms = 15, max_ms = 45 }";
-/// Two-second periods, about a third of the time, in which 40 % of instances take 15 to 45 ms more.
-const CORRELATED: &str = "slowdown = { share = 0.4, correlated = true, mean_interval_ms = 4000, \
-    length = { min_ms = 1000, max_ms = 3000 }, added = { min_ms = 15, max_ms = 45 } }";
 
 /// Columns after the name: title, place in the report of a strategy, digits.
 const COLUMNS: [(&str, &str, &str); 16] = [
@@ -56,16 +114,16 @@ const COLUMNS: [(&str, &str, &str); 16] = [
 ];
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let is_wanted = |(name, ..): &Variant| match &args.only {
-        Some(only) => name.contains(only.as_str()),
-        None => args.all || *name == "tail",
+    let is_wanted = |variant: &Variant| match &args.only {
+        Some(only) => variant.name.contains(only.as_str()),
+        None => args.all || variant.name == TAIL.name,
     };
     let variants: Vec<Variant> = VARIANTS.into_iter().filter(is_wanted).collect();
-    let names = VARIANTS.map(|(name, ..)| name).join(", ");
+    let names = VARIANTS.map(|variant| variant.name).join(", ");
     ensure!(!variants.is_empty(), "no variant has that name; there are {names}");
     build_serving()?;
     let mut needed = vec![Model::deployed(), Model::small()];
-    needed.extend(variants.iter().map(|(_, _, code, ..)| Model::parity(*code)));
+    needed.extend(variants.iter().map(|variant| Model::parity((variant.k, variant.r))));
     needed.dedup_by(|one, other| one.name == other.name);
     if !needed.iter().all(Model::is_there) {
         build_trainer()?;
@@ -75,20 +133,23 @@ pub(super) fn run(args: &Args) -> Result<()> {
 }
 
 fn compare(variant: &Variant) -> Result<()> {
-    let (name, title, ..) = variant;
+    let Variant { name, title, .. } = variant;
     step(&format!("{name}: {title}"));
-    let (sh, folder, repository) = (shell()?, scratch("bench-tail"), models::repository());
+    let (folder, repository) = (scratch("bench-tail"), models::repository());
     let [experiment, json, html, markdown] =
         ["toml", "json", "html", "md"].map(|ending| folder.join(format!("{name}.{ending}")));
+    let (sh, data) = (shell()?, data());
     sh.write_file(&experiment, changed(variant)?)?;
-    let (loadgen, data) = (release("parapet-loadgen"), data());
-    let compare = cmd!(
-        sh,
-        "{loadgen} compare --experiment {experiment} --repository {repository}
-            --images {data}/t10k-images-idx3-ubyte.gz --labels {data}/t10k-labels-idx1-ubyte.gz
-            --json {json} --html {html}"
-    );
-    compare.quiet().run()?;
+    variant.faults.surround(12 + variant.redundant, |loadgen| {
+        let sh = shell()?;
+        let compare = cmd!(
+            sh,
+            "{loadgen} compare --experiment {experiment} --repository {repository}
+                --images {data}/t10k-images-idx3-ubyte.gz
+                --labels {data}/t10k-labels-idx1-ubyte.gz --json {json} --html {html}"
+        );
+        Ok(compare.quiet().run()?)
+    })?;
     let report = read_json(&json)?;
     let titles = COLUMNS.map(|(title, ..)| title).join(" | ");
     let rule = "|---".repeat(1 + COLUMNS.len());
@@ -104,25 +165,30 @@ fn compare(variant: &Variant) -> Result<()> {
     Ok(())
 }
 
-fn changed((_, _, code, redundant, straggle): &Variant) -> Result<String> {
-    let file = "loadgen/experiments/tail.toml";
-    let faults = straggle
-        .map_or(CORRELATED.to_owned(), |share| STRAGGLE.replace("0.01", &share.to_string()));
-    let mut text = shell()?.read_file(file)?;
+fn changed(variant: &Variant) -> Result<String> {
+    let Variant { k, r, redundant, rate, batch, .. } = variant;
+    let (file, code) = ("loadgen/experiments/tail.toml", (*k, *r));
+    let mut text = variant.faults.replace(&shell()?.read_file(file)?)?;
     // Groups with few members have one row of two, where two late queries in a thousand are lost.
-    let flush_after = if code.1 > 1 { 10 } else { 6 };
+    let flush_after = if *r > 1 { 10 } else { 6 };
     for (from, to) in [
         ("flush_after_ms = 6", format!("flush_after_ms = {flush_after}")),
-        ("redundant = 6", format!("redundant = {redundant}")),
-        (STRAGGLE, faults),
-        ("k = 2", format!("k = {}", code.0)),
-        ("r = 1", format!("r = {}", code.1)),
-        ("[\"fashion-parity\"]", format!("{:?}", &Model::parity(*code).entries[..code.1])),
-        ("fashion-student-k2-r1", Model::student(*code)),
-        ("ms = 9 }", format!("ms = {} }}", 18.0 / code.0 as f64)),
+        ("redundant = 6", format!("redundant = {redundant}\nslots = {batch}")),
+        ("rate = 270", format!("rate = {rate}")),
+        ("k = 2", format!("k = {k}")),
+        ("r = 1", format!("r = {r}")),
+        ("[\"fashion-parity\"]", format!("{:?}", &Model::parity(code).entries[..*r])),
+        ("fashion-student-k2-r1", Model::student(code)),
+        ("ms = 9 }", format!("ms = {} }}", 18.0 / *k as f64)),
     ] {
         ensure!(text.contains(from), "{file} has no `{from}`");
         text = text.replace(from, &to);
     }
-    Ok(text)
+    let is_run = |arm: &&str| {
+        let is_named = |name: &&str| arm.contains(&format!("name = {name:?}\n"));
+        variant.strategies.is_empty() || variant.strategies.iter().any(is_named)
+    };
+    let (shared, arms) = text.split_once(ARM).context("an experiment without strategies")?;
+    let arms = arms.split(ARM).filter(is_run).map(|arm| format!("{ARM}{arm}"));
+    Ok(shared.to_owned() + &arms.collect::<String>())
 }

@@ -129,13 +129,16 @@ impl Drop for Network {
     }
 }
 
-fn ip(line: &str) -> Result<()> {
+pub(crate) fn ip(line: &str) -> Result<()> {
     let (sh, words) = (shell()?, line.split(' '));
     Ok(cmd!(sh, "ip {words...}").quiet().run()?)
 }
 
 /// Calls `act` on a thread in a namespace: it and all that it starts are there.
-fn within<T: Send>(namespace: &str, act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+pub(crate) fn within<T: Send>(
+    namespace: &str,
+    act: impl FnOnce() -> Result<T> + Send,
+) -> Result<T> {
     let path = Path::new("/run/netns").join(namespace);
     let file = File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
     std::thread::scope(|scope| {
