@@ -2,10 +2,12 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parapet_open_inference::Tensor;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::join::{join, split};
@@ -27,10 +29,24 @@ pub enum BatchError {
     Engine(#[from] EngineError),
 }
 
-/// Collects requests of one model into batches and runs them, on a thread for each engine.
+/// Longest mean time of a batch for which a request's own thread runs it, where the engine allows
+/// that: handing it to another thread and back takes about as long.
+const SHORT: Duration = Duration::from_micros(500);
+
+/// Collects requests of one model into batches and runs them, on a thread for each engine, or on
+/// that of a request.
 pub struct Batcher {
-    queue: Arc<Queue>,
+    shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    queue: Queue,
+    engines: Vec<Mutex<Box<dyn InferenceEngine>>>,
+    may_run_anywhere: bool,
+    /// Mean time of the last batches in nanoseconds; 0 before the first.
+    batch_ns: AtomicU64,
+    metrics: BatchMetrics,
 }
 
 impl Batcher {
@@ -43,13 +59,18 @@ impl Batcher {
         capacity: usize,
         metrics: &BatchMetrics,
     ) -> io::Result<Self> {
-        let queue = Arc::new(Queue::new(policy, capacity));
+        let queue = Queue::new(policy, capacity);
+        let may_run_anywhere = engines.iter().all(|engine| engine.may_run_anywhere());
+        let engines: Vec<_> = engines.into_iter().map(Mutex::new).collect();
+        let (batch_ns, metrics) = (AtomicU64::new(0), metrics.clone());
+        let shared = Arc::new(Shared { queue, engines, may_run_anywhere, batch_ns, metrics });
         let start = |engine| {
-            let worker = Worker { queue: queue.clone(), engine, metrics: metrics.clone() };
-            std::thread::Builder::new().name(format!("model {model}")).spawn(move || worker.run())
+            let shared = shared.clone();
+            let run = move || shared.run(engine);
+            std::thread::Builder::new().name(format!("model {model}")).spawn(run)
         };
-        let workers = engines.into_iter().map(start).collect::<io::Result<_>>()?;
-        Ok(Self { queue, workers })
+        let workers = (0..shared.engines.len()).map(start).collect::<io::Result<_>>()?;
+        Ok(Self { shared, workers })
     }
 
     /// Waits for the outputs, in the model's order, for `inputs`: the model's inputs in its order,
@@ -57,7 +78,14 @@ impl Batcher {
     /// unless its batch is already running.
     pub async fn infer(&self, inputs: Vec<Tensor>, rows: usize) -> Result<Vec<Tensor>, BatchError> {
         let (reply, answer) = oneshot::channel();
-        self.queue.push(Item { inputs, rows, arrived: Instant::now(), reply })?;
+        let shared = &self.shared;
+        shared.queue.push(Item { inputs, rows, arrived: Instant::now(), reply })?;
+        // Requests that have arrived by now share its batch.
+        tokio::task::yield_now().await;
+        if shared.is_short() {
+            shared.run_here();
+        }
+        shared.queue.wake();
         Ok(answer.await.map_err(|_| BatchError::WorkerGone)??)
     }
 
@@ -69,29 +97,55 @@ impl Batcher {
 
 impl Drop for Batcher {
     fn drop(&mut self) {
-        self.queue.close();
+        self.shared.queue.close();
     }
 }
 
-struct Worker {
-    queue: Arc<Queue>,
-    engine: Box<dyn InferenceEngine>,
-    metrics: BatchMetrics,
+/// Closes the queue should an engine panic: requests must not wait for a thread that is gone.
+struct CloseOnPanic<'a>(&'a Queue);
+
+impl Drop for CloseOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.close_and_clear();
+        }
+    }
 }
 
-impl Worker {
-    fn run(self) {
+impl Shared {
+    fn run(&self, engine: usize) {
+        let _guard = CloseOnPanic(&self.queue);
         while let Some(batch) = self.queue.next_batch() {
-            self.run_batch(batch);
+            self.run_batch(self.engines[engine].lock().as_ref(), batch);
         }
     }
 
-    fn run_batch(&self, batch: Vec<Item>) {
+    fn is_short(&self) -> bool {
+        let mean = Duration::from_nanos(self.batch_ns.load(Ordering::Relaxed));
+        let waits = !self.queue.policy.max_delay.is_zero();
+        self.may_run_anywhere && !waits && !mean.is_zero() && mean < SHORT
+    }
+
+    /// Runs a batch if an engine is free.
+    fn run_here(&self) {
+        let _guard = CloseOnPanic(&self.queue);
+        if let Some(engine) = self.engines.iter().find_map(Mutex::try_lock)
+            && let Some(batch) = self.queue.try_batch()
+        {
+            self.run_batch(engine.as_ref(), batch);
+        }
+    }
+
+    fn run_batch(&self, engine: &dyn InferenceEngine, batch: Vec<Item>) {
         let start = Instant::now();
         let inputs: Vec<&[Tensor]> = batch.iter().map(|item| item.inputs.as_slice()).collect();
         let rows: Vec<usize> = batch.iter().map(|item| item.rows).collect();
-        let outputs = self.engine.infer(&join(&inputs)).and_then(|outputs| split(outputs, &rows));
-        self.metrics.batch(rows.iter().sum(), start.elapsed());
+        let outputs = engine.infer(&join(&inputs)).and_then(|outputs| split(outputs, &rows));
+        let taken = start.elapsed();
+        let (mean, taken_ns) = (self.batch_ns.load(Ordering::Relaxed), taken.as_nanos() as u64);
+        let mean = if mean == 0 { taken_ns } else { mean - mean / 8 + taken_ns / 8 };
+        self.batch_ns.store(mean.max(1), Ordering::Relaxed);
+        self.metrics.batch(rows.iter().sum(), taken);
         match outputs {
             Ok(outputs) => {
                 for (item, outputs) in batch.into_iter().zip(outputs) {
@@ -103,7 +157,7 @@ impl Worker {
             Err(error) if batch.len() > 1 && error.may_spare_others() => {
                 tracing::warn!(%error, requests = batch.len(), "batch failed, running its \
                     requests one by one");
-                batch.into_iter().for_each(|item| self.run_batch(vec![item]));
+                batch.into_iter().for_each(|item| self.run_batch(engine, vec![item]));
             }
             Err(error) => {
                 for item in batch {
@@ -111,13 +165,6 @@ impl Worker {
                 }
             }
         }
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // Should the engine panic, requests must not wait for a thread that is gone.
-        self.queue.close_and_clear();
     }
 }
 

@@ -29,7 +29,7 @@ impl Item {
 
 /// First come, first served; at most `capacity` wait.
 pub(super) struct Queue {
-    policy: BatchPolicy,
+    pub(super) policy: BatchPolicy,
     capacity: usize,
     state: Mutex<State>,
     changed: Condvar,
@@ -64,7 +64,7 @@ impl Queue {
         Self { policy, capacity, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Puts an item at the end. Items whose clients have gone make room for it.
+    /// Puts an item at the end, and wakes no thread. Items whose clients have gone make room for it.
     pub(super) fn push(&self, item: Item) -> Result<(), BatchError> {
         let mut state = self.state.lock();
         if state.closed {
@@ -77,9 +77,24 @@ impl Queue {
             }
         }
         state.waiting.push_back(item);
-        drop(state);
-        self.changed.notify_one();
         Ok(())
+    }
+
+    /// Wakes a thread if anything waits.
+    pub(super) fn wake(&self) {
+        if !self.state.lock().waiting.is_empty() {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Takes a batch that is due now, if there is one.
+    pub(super) fn try_batch(&self) -> Option<Vec<Item>> {
+        let mut state = self.state.lock();
+        state.waiting.retain(|item| !item.reply.is_closed());
+        match self.decide(&state.waiting) {
+            (first, Decision::Run(count)) => Some(state.take(first, count)),
+            _ => None,
+        }
     }
 
     /// Blocks until a batch is due, and takes it; items whose clients have gone are dropped. `None`
@@ -289,8 +304,10 @@ mod tests {
             move || queue.next_batch().map(|batch| batch.len())
         });
         let ((first, _one), (second, _two)) = (item(1), item(1));
-        queue.push(first).unwrap();
-        queue.push(second).unwrap();
+        for item in [first, second] {
+            queue.push(item).unwrap();
+            queue.wake();
+        }
         assert_eq!(taker.join().unwrap(), Some(2));
     }
 
@@ -306,8 +323,10 @@ mod tests {
             std::thread::yield_now();
             let ((first, _one), (second, _two)) = (item(1), item(2));
             queue.push(first).unwrap();
+            queue.wake();
             std::thread::yield_now();
             queue.push(second).unwrap();
+            queue.wake();
             for taker in takers {
                 assert_eq!(taker.join().unwrap(), Some(1));
             }

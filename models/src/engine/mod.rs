@@ -18,11 +18,17 @@ pub use provider::Provider;
 #[cfg(feature = "torch")]
 pub use torch::TorchEngine;
 
-/// A loaded model. Calls block; the batcher owns the thread that makes them.
+/// A loaded model. Calls block.
 pub trait InferenceEngine: Send + Sync + 'static {
     /// Runs one batch: the model's inputs in the order of its `model.toml`, all with the same
     /// number of rows on axis 0. Gives the outputs in that order, with as many rows.
     fn infer(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, EngineError>;
+
+    /// Returns true if short calls may be made by a thread that serves connections, too: they take
+    /// about as long each time.
+    fn may_run_anywhere(&self) -> bool {
+        false
+    }
 }
 
 /// So many zeros for an input; an axis of any length has 1.

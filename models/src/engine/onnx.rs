@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use super::{EngineError, InferenceEngine, OnnxRuntime, Provider, one_line};
 
 pub struct OnnxEngine {
-    /// `run` wants the session for itself; only one thread of the batcher's ever locks it.
+    /// `run` wants the session for itself; the batcher makes one call at a time.
     session: Mutex<Session>,
     inputs: Vec<TensorSpec>,
     outputs: Vec<TensorSpec>,
@@ -92,6 +92,10 @@ impl InferenceEngine for OnnxEngine {
             }
         };
         self.outputs.iter().map(output).collect()
+    }
+
+    fn may_run_anywhere(&self) -> bool {
+        true
     }
 }
 

@@ -1,4 +1,4 @@
-//! What makes instances of an experiment slow: emulated, or as in ParM's evaluation (SOSP 2019,
+//! Causes of slow instances in an experiment: emulated, or as in ParM's evaluation (SOSP 2019,
 //! section 5.2) bulk transfers between their hosts, or processors that they share.
 //!
 //! The load generator starts the programs that lie beside it. Here an instance's is a script that
@@ -73,7 +73,11 @@ impl Faults {
             Self::Quotas => {
                 let group = quota_group()?;
                 let procs = group.join("cgroup.procs").display().to_string();
-                compare(programs(&format!("[ $n -lt {SLOW} ] && echo $$ > {procs}"))?)
+                let compared =
+                    compare(programs(&format!("[ $n -lt {SLOW} ] && echo $$ > {procs}"))?);
+                // Empty by now; one that is left does no harm.
+                let _ = std::fs::remove_dir(group);
+                compared
             }
         }
     }

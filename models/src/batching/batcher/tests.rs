@@ -161,3 +161,81 @@ async fn requests_hear_of_a_worker_that_dies() {
         tokio::task::yield_now().await;
     }
 }
+
+/// Answers at once, or after `slow_ms`; notes how many rows on which thread.
+#[derive(Default)]
+struct Short {
+    runs: Runs,
+    slow_ms: Arc<AtomicU64>,
+}
+
+impl InferenceEngine for Short {
+    fn infer(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, EngineError> {
+        self.runs.lock().push((inputs[0].shape[0], std::thread::current().id()));
+        std::thread::sleep(Duration::from_millis(self.slow_ms.load(Ordering::Relaxed)));
+        assert!(inputs[0].f32s().unwrap()[0] >= 0.0, "an engine that panics");
+        Ok(inputs.to_vec())
+    }
+
+    fn may_run_anywhere(&self) -> bool {
+        true
+    }
+}
+
+type Runs = Arc<Mutex<Vec<(usize, std::thread::ThreadId)>>>;
+
+/// A batcher whose engine is known to be short, and what that notes.
+async fn short() -> (Batcher, Runs, Arc<AtomicU64>) {
+    let engine = Short::default();
+    let (runs, slow_ms) = (engine.runs.clone(), engine.slow_ms.clone());
+    let policy = BatchPolicy { max_rows: 4, max_delay: Duration::ZERO };
+    let metrics = Metrics::new().unwrap().model("m").batch;
+    let batcher = Batcher::start("m", vec![Box::new(engine)], policy, 8, &metrics).unwrap();
+    // The engine's thread is still awake after its own batches, and may be the first to look.
+    let here = std::thread::current().id();
+    while runs.lock().last().is_none_or(|(_, thread)| *thread != here) {
+        infer(&batcher, 1.0).await.unwrap();
+    }
+    (batcher, runs, slow_ms)
+}
+
+async fn infer(batcher: &Batcher, value: f32) -> Answered {
+    let input = Tensor::from_f32("x", [1, 1], &[value]).unwrap();
+    Ok(batcher.infer(vec![input], 1).await?[0].f32s().unwrap())
+}
+
+#[tokio::test]
+async fn short_batches_run_where_requests_are_and_hold_all_that_have_arrived() {
+    let (batcher, runs, _) = short().await;
+    let here = std::thread::current().id();
+    while *runs.lock().last().unwrap() != (3, here) {
+        let (one, two, three) =
+            tokio::join!(infer(&batcher, 1.0), infer(&batcher, 2.0), infer(&batcher, 3.0));
+        assert_eq!([one, two, three].map(Result::unwrap), [[1.0], [2.0], [3.0]]);
+    }
+}
+
+#[tokio::test]
+async fn batches_that_have_become_long_run_on_the_engines_thread() {
+    let (batcher, runs, slow_ms) = short().await;
+    slow_ms.store(10, Ordering::Relaxed);
+    for _ in 0..2 {
+        infer(&batcher, 1.0).await.unwrap();
+    }
+    assert_ne!(runs.lock().last().unwrap().1, std::thread::current().id());
+}
+
+#[tokio::test]
+async fn requests_hear_of_an_engine_that_panics_where_they_are() {
+    let (batcher, ..) = short().await;
+    let batcher = Arc::new(batcher);
+    let bad = tokio::spawn({
+        let batcher = batcher.clone();
+        async move { infer(&batcher, -1.0).await }
+    });
+    assert!(bad.await.unwrap_err().is_panic());
+    assert!(matches!(infer(&batcher, 1.0).await, Err(BatchError::Closed)));
+    while batcher.is_alive() {
+        tokio::task::yield_now().await;
+    }
+}
