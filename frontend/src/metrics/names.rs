@@ -35,7 +35,7 @@ declare! {
     GROUPS_SPARED: &str = "parapet_coding_groups_spared_total":
         "Coding groups all answered before their parity queries were due";
     UNCODED: &str = "parapet_queries_uncoded_total":
-        "Queries that joined no coding group: too many kinds, or foreign parameters";
+        "Queries that joined no coding group: too many kinds, foreign parameters, or too long";
     KEPT_BYTES: &str = "parapet_kept_inputs_bytes":
         "Bytes of answered queries' inputs that are kept for coding groups";
     GROUPS_OPEN: &str = "parapet_coding_groups_in_flight": "Coding groups in memory";

@@ -38,7 +38,7 @@ const BYTES: std::ops::Range<usize> = 4_000_000..8_000_000;
 const CONCURRENT: usize = 4;
 /// Instances with a quota, and microseconds of a processor in each 100 ms.
 const SLOW: usize = 2;
-const QUOTA: &str = "2000";
+const QUOTA: &str = "1000";
 const PERIOD: &str = "100000";
 
 impl Faults {

@@ -86,7 +86,7 @@ const VARIANTS: [Variant; 16] = [
     },
     Variant {
         name: "quotas",
-        title: "2 % of a processor for two of 18 instances",
+        title: "1 % of a processor for two of 18 instances",
         faults: Faults::Quotas,
         strategies: COMPARED,
         ..TAIL
