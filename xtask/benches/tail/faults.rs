@@ -22,7 +22,7 @@ pub(super) enum Faults {
     Correlated,
     /// Bulk transfers between instances, each with a network namespace and a limited link.
     Transfers,
-    /// A small share of a processor for two of the instances.
+    /// A small share of a processor, which two of the instances have in common.
     Quotas,
 }
 
@@ -36,7 +36,7 @@ const HUB: &str = "parapet-tail-hub";
 const LINK: &str = "tbf rate 50mbit burst 32kb latency 40ms";
 const BYTES: std::ops::Range<usize> = 4_000_000..8_000_000;
 const CONCURRENT: usize = 4;
-/// Instances with a quota, and microseconds of a processor in each 100 ms.
+/// Instances with a quota, and microseconds of a processor in each 100 ms for them together.
 const SLOW: usize = 2;
 const QUOTA: &str = "1000";
 const PERIOD: &str = "100000";
