@@ -29,8 +29,8 @@ pub enum BatchError {
     Engine(#[from] EngineError),
 }
 
-/// Longest mean time of a batch for which a request's own thread runs it, where the engine allows
-/// that: handing it to another thread and back takes about as long.
+/// Longest mean time of a batch that a request's own thread runs, where the engine allows that. So
+/// long the thread's other connections may wait.
 const SHORT: Duration = Duration::from_micros(500);
 
 /// Collects requests of one model into batches and runs them, on a thread for each engine, or on
