@@ -3,8 +3,8 @@
 //! [`BatchPolicy`] decides, purely, when a batch is closed. A bounded queue holds what waits; a
 //! thread for each of the model's engines takes batches from it, joins the requests on the batch
 //! axis, runs the engine, and splits the outputs again; so does the thread of a request, while
-//! batches take less time than two threads need to hand one over. With a delay of zero a batch is
-//! whatever waits when an engine becomes free, so that a single request waits for nothing.
+//! batches are short. With a delay of zero a batch is whatever waits when an engine becomes free, so
+//! that a single request waits for nothing.
 
 mod batcher;
 mod full;
