@@ -36,7 +36,7 @@ pub(crate) use error::{Result, first_line};
 pub use evaluation::accuracy;
 pub use student::{students, widest};
 pub use training::{
-    Best, DeployedRun, LearnedRun, Loss, ParityRun, Sampler, StepReport, Trained, Trainer,
-    TrainerState, TrainingSet, TransformChoice, VALIDATION_SAMPLES, Validation, Variants,
+    Best, DeployedRun, LayerTraffic, LearnedRun, Loss, ParityRun, Sampler, StepReport, Trained,
+    Trainer, TrainerState, TrainingSet, TransformChoice, VALIDATION_SAMPLES, Validation, Variants,
     group_shape, split_validation, training_inputs,
 };

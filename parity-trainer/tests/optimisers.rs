@@ -39,7 +39,7 @@ fn compare(optimiser: OptimiserSpec, config: impl OptimizerConfig) {
         for (gradient, (weight, curvature)) in gradients.values.iter_mut().zip(at) {
             *gradient = 2.0 * curvature * weight - 0.3;
         }
-        ours.push_part(0, &gradients, 0).unwrap();
+        ours.push_part(0, &gradients, Default::default(), 0).unwrap();
         ours.settle().unwrap();
         ours.pull(&mut own).unwrap();
         let expected = Vec::<f32>::try_from(weights.detach()).unwrap();

@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::{
-    ArrayId, Clock, Consistency, KeyRange, Keys, Message, NodeId, PullReply, Refusal, Routing,
-    ServedBy, Shared, Values, WorkerId,
+    ArrayId, Clock, Consistency, Factors, KeyRange, Keys, Message, NodeId, PullReply, Refusal,
+    Routing, ServedBy, Shared, Values, WorkerId,
 };
 use progress::{Counted, Index, Part, State};
 use routes::SendWindow;
@@ -63,8 +63,14 @@ impl Default for ClientConfig {
 pub enum Work {
     /// Adds `keys x width` gradients at the end of iteration `clock`; see [`crate::Push`].
     Push(Values),
-    /// Asks for the rows that iteration `clock` may read.
-    Pull,
+    /// Asks for the rows that iteration `clock` may read, or for the updates since `held`; see
+    /// [`crate::Pull`].
+    Pull { held: Clock },
+}
+
+impl Work {
+    /// Asks for rows.
+    pub const PULL: Self = Self::Pull { held: Clock(0) };
 }
 
 /// A task to submit.
@@ -87,8 +93,10 @@ pub struct Pulled {
     pub newest: Clock,
     /// This worker's updates up to this clock are contained.
     pub own: Clock,
-    /// `keys x width` parameters.
+    /// `keys x width` parameters; zeros where there are updates.
     pub values: Shared<f32>,
+    /// Updates in place of parameters; see [`crate::Mirror`].
+    pub updates: Vec<(KeyRange, Factors)>,
     /// Work of servers since the pull before.
     pub served: Vec<ServedBy>,
 }
@@ -145,7 +153,7 @@ struct Running {
 
 impl Running {
     const fn is_pull(&self) -> bool {
-        matches!(self.task.work, Work::Pull)
+        matches!(self.task.work, Work::Pull { .. })
     }
 }
 

@@ -56,6 +56,8 @@ pub enum Filter {
     Kkt,
     /// Values as 16-bit floats.
     Precision,
+    /// Factors of gradients in place of their product.
+    Factors,
     /// Digests in place of lists of keys.
     KeyLists,
     Lz4,
@@ -110,7 +112,7 @@ mod tests {
 
     #[test]
     fn filters_have_the_names_that_metrics_show() {
-        let all = [Filter::Kkt, Filter::Precision, Filter::KeyLists, Filter::Lz4];
-        assert_eq!(all.map(<&str>::from), ["kkt", "precision", "key-lists", "lz4"]);
+        let all = [Filter::Kkt, Filter::Precision, Filter::Factors, Filter::KeyLists, Filter::Lz4];
+        assert_eq!(all.map(<&str>::from), ["kkt", "precision", "factors", "key-lists", "lz4"]);
     }
 }

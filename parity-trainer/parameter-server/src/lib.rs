@@ -28,6 +28,7 @@ mod filter;
 mod ids;
 mod load;
 mod message;
+mod mirror;
 pub mod optimiser;
 mod placement;
 mod pool;
@@ -59,6 +60,7 @@ pub use message::{
     Answer, Members, Message, Operation, Pull, PullReply, Push, Refusal, Replicate, Request, Rows,
     ShardRef, Snapshot, SnapshotEnd, Update,
 };
+pub use mirror::Mirror;
 pub use optimiser::RuleSpec;
 pub use placement::{ChainChange, Placement, Ring, Step, next_step};
 pub use pool::Pool;
@@ -68,4 +70,4 @@ pub use routing::{Route, Routing, RoutingError};
 pub use rule::{Adam, Add, Ftrl, Momentum, Sgd, UpdateRule};
 pub use server::{Action, ArrayConfig, Event, Server, ServerConfig, ShardView};
 pub use store::{Layout, Store};
-pub use values::{Keys, MODERATE, Shared, Values, ValuesError, are_moderate};
+pub use values::{Factors, Keys, MODERATE, Shared, Values, ValuesError, are_moderate};

@@ -63,6 +63,8 @@ pub struct Pull {
     /// The iteration the values are for. At 0 the rows are read as they are, by a member or not;
     /// above, by members alone.
     pub clock: Clock,
+    /// Clock of the rows that the worker has, all of them, with the optimiser's state; 0 for none.
+    pub held: Clock,
     pub keys: Keys,
 }
 
@@ -79,7 +81,8 @@ pub struct PullReply {
     /// Microseconds from the pull's arrival to this.
     pub held_us: u32,
     pub keys: Keys,
-    /// `keys x width` parameters.
+    /// `keys x width` parameters; or the factors of the gradient that makes them of those which the
+    /// worker holds.
     pub values: Values,
 }
 
@@ -96,6 +99,11 @@ pub struct Update {
 }
 
 impl Update {
+    /// The clock of the pushes; several workers' are of one.
+    pub(crate) fn clock(&self) -> Clock {
+        self.clocks.first().map(|&(_, clock)| clock).unwrap_or_default()
+    }
+
     /// The part of it that is about `shard`, which may be nothing.
     pub(crate) fn part(&self, shard: KeyRange, width: usize) -> Self {
         let nothing = KeyRange::new(shard.start, shard.start);

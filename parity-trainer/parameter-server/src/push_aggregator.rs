@@ -1,8 +1,8 @@
 //! A head's pushes on the way to the log: duplicates and gaps are found, one clock's pushes summed.
 
 use crate::{
-    Clock, Consistency, Key, KeyRange, Keys, Pool, Push, RangedClocks, Refusal, Shared, Update,
-    Values, WorkerId, are_moderate,
+    Clock, Consistency, Factors, Key, KeyRange, Keys, Pool, Push, RangedClocks, Refusal, Shared,
+    Update, Values, WorkerId, are_moderate,
 };
 
 /// Ranges that are remembered; more are taken for the whole.
@@ -133,19 +133,19 @@ impl PushAggregator {
     }
 
     /// The lowest clock that every worker has sent on a part of `range` where a push of it is
-    /// pending; and that part.
+    /// pending; and that part, as far as the push goes: pieces that workers push apart are added up
+    /// apart, so that the sum's bits do not depend on when they came.
     fn due(&self, range: KeyRange) -> Option<(Clock, KeyRange)> {
-        let overlaps = |push: &&Push, part: KeyRange| push.at.range.intersect(part).is_some();
-        let is_in = |push: &&Push| overlaps(push, range);
+        let is_in = |push: &&Push| push.at.range.intersect(range).is_some();
         let pending = || self.pending.iter().filter(is_in);
         let mut clocks: Vec<Clock> = pending().map(|push| push.clock).collect();
         clocks.sort_unstable();
         clocks.dedup();
         clocks.into_iter().find_map(|clock| {
             let of_clock = || pending().filter(move |push| push.clock == clock);
-            let has_push = |part: &KeyRange| of_clock().any(|push| overlaps(&push, *part));
+            let pushed = |part: KeyRange| of_clock().find_map(|push| push.at.range.intersect(part));
             let finished = self.received.parts_finished(range, clock);
-            Some((clock, finished.into_iter().find(has_push)?))
+            Some((clock, finished.into_iter().find_map(pushed)?))
         })
     }
 
@@ -182,6 +182,9 @@ fn sum(range: KeyRange, pushes: &[Push], width: usize, pool: &mut Pool<f32>) -> 
     {
         return (only.keys.clone(), only.values.clone());
     }
+    if let Some(values) = sum_of_factors(range, pushes) {
+        return (Keys::All, values);
+    }
     let numbers: Vec<Shared<f32>> = pushes.iter().map(|push| push.values.to_f32()).collect();
     let is_whole = |push: &Push| push.keys == Keys::All && push.at.range == range;
     if let Some((first, rest)) = numbers.split_first()
@@ -198,6 +201,18 @@ fn sum(range: KeyRange, pushes: &[Push], width: usize, pool: &mut Pool<f32>) -> 
         rows.extend(keys.zip(numbers.chunks_exact(width)));
     }
     add_sparse(rows)
+}
+
+/// The sum of pushes of factors, as factors if these are fewer numbers. Its bits are the same.
+fn sum_of_factors(range: KeyRange, pushes: &[Push]) -> Option<Values> {
+    let factors = pushes.iter().map(|push| match (&push.keys, &push.values) {
+        (Keys::All, Values::Factors(factors)) if push.at.range == range => Some(factors),
+        _ => None,
+    });
+    let joined = Factors::join(&factors.collect::<Option<Vec<_>>>()?)?;
+    let is_shorter = joined.are_fewer();
+    let joined = Values::Factors(joined);
+    Some(if is_shorter { joined } else { Values::F32(joined.to_f32()) })
 }
 
 #[inline]

@@ -9,6 +9,9 @@ use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use serde::{Deserialize, Serialize};
 
 use crate::{Key, KeyRange, Pool};
+pub use factors::Factors;
+
+mod factors;
 
 /// A window of a shared, immutable vector.
 ///
@@ -212,6 +215,8 @@ pub enum Values {
     Bf16(#[serde(skip)] Shared<u16>),
     /// IEEE 754 16-bit floats, as bits: three more bits of precision, nothing above 65,504.
     F16(#[serde(skip)] Shared<u16>),
+    /// 32-bit floats that are a product.
+    Factors(Factors),
 }
 
 impl Values {
@@ -223,6 +228,7 @@ impl Values {
         match self {
             Self::F32(values) => values.len(),
             Self::Bf16(values) | Self::F16(values) => values.len(),
+            Self::Factors(factors) => factors.len(),
         }
     }
 
@@ -235,6 +241,7 @@ impl Values {
         match self {
             Self::F32(values) => values.as_bytes(),
             Self::Bf16(values) | Self::F16(values) => values.as_bytes(),
+            Self::Factors(factors) => factors.as_bytes(),
         }
     }
 
@@ -245,6 +252,7 @@ impl Values {
             Self::F32(values) => Self::F32(values.slice(range)),
             Self::Bf16(values) => Self::Bf16(values.slice(range)),
             Self::F16(values) => Self::F16(values.slice(range)),
+            Self::Factors(factors) => Self::Factors(factors.slice(range)),
         }
     }
 
@@ -261,6 +269,10 @@ impl Values {
                 let wide = values.reinterpret_cast::<f16>().to_f32_vec();
                 Shared::from(wide).with_moderate(values.moderate)
             }
+            Self::Factors(factors) if factors.fit() => {
+                Shared::from(factors.product()).with_moderate(factors.is_moderate())
+            }
+            Self::Factors(_) => Shared::default(),
         }
     }
 
@@ -271,6 +283,11 @@ impl Values {
         if found != expected {
             return Err(ValuesError::Length { expected, found });
         }
+        if let Self::Factors(factors) = self
+            && !factors.fit()
+        {
+            return Err(ValuesError::Factors);
+        }
         if self.is_moderate() {
             return Ok(true);
         }
@@ -278,6 +295,7 @@ impl Values {
             Self::F32(values) => values.iter().position(|value| !value.is_finite()),
             Self::Bf16(values) => values.iter().position(|&bits| bits & 0x7f80 == 0x7f80),
             Self::F16(values) => values.iter().position(|&bits| bits & 0x7c00 == 0x7c00),
+            Self::Factors(factors) => factors.first_not_finite(),
         };
         bad.map_or(Ok(false), |at| Err(ValuesError::NotFinite { at }))
     }
@@ -289,6 +307,7 @@ impl Values {
             Self::F32(values) => Self::F32(values.with_moderate(moderate)),
             Self::Bf16(values) => Self::Bf16(values.with_moderate(moderate)),
             Self::F16(values) => Self::F16(values.with_moderate(moderate)),
+            Self::Factors(factors) => Self::Factors(factors),
         })
     }
 
@@ -300,6 +319,7 @@ impl Values {
             }
             // The largest finite one is 65504.
             Self::F16(values) => values.moderate || all(values, |&bits| bits & 0x7c00 != 0x7c00),
+            Self::Factors(factors) => factors.is_moderate(),
         }
     }
 }
@@ -345,4 +365,6 @@ pub enum ValuesError {
     Length { expected: usize, found: usize },
     #[error("number {at} is not finite: skip the step whose gradient overflowed")]
     NotFinite { at: usize },
+    #[error("the factors are not those of the numbers they stand for: send both, of one rank")]
+    Factors,
 }

@@ -6,7 +6,8 @@ use parapet_parameter_server::optimiser::TrainingRule;
 use parapet_parameter_server::{Key, KeyRange, Keys, Layout, Rows, Store, Values};
 
 use super::{
-    BackendError, BackendState, OptimiserConfig, ParameterBackend, ParameterSet, Tick, check_length,
+    BackendError, BackendState, FactoredGradients, OptimiserConfig, ParameterBackend, ParameterSet,
+    Tick, check_length,
 };
 
 /// Weights in a row of the store; the last row is filled up with zeroes, which stay zeroes.
@@ -69,6 +70,7 @@ impl ParameterBackend for InProcessBackend {
         &mut self,
         _part: usize,
         gradients: &ParameterSet,
+        _factors: FactoredGradients,
         _from: usize,
     ) -> Result<(), BackendError> {
         let gradients = gradients.values.as_slice();

@@ -8,7 +8,10 @@ mod remote;
 
 pub use in_process::InProcessBackend;
 use parapet_cluster::roles::training::Job;
+pub(crate) use parapet_cluster::roles::training::ROW;
+use parapet_parameter_server::Factors;
 pub use parapet_parameter_server::optimiser::{OptimiserConfig, OptimiserSpec, Schedule};
+pub(crate) use remote::shards;
 pub use remote::{ClusterHandle, RemoteBackend, RemotePlan};
 use serde::{Deserialize, Serialize};
 
@@ -62,6 +65,16 @@ impl ParameterSet {
     }
 }
 
+/// Gradients of fully connected layers' weights as factors, in place of the numbers.
+#[derive(Debug, Default)]
+pub struct FactoredGradients {
+    /// Beside each layer's first parameter. In the other gradients there are zeros, but for numbers
+    /// that may share a row of the servers' array with other layers'.
+    pub layers: Vec<(usize, Factors)>,
+    /// Sum of the squares of the numbers that are not among the others.
+    pub square: f64,
+}
+
 /// Holds a model's parameters and applies gradients to them.
 ///
 /// The batch of a step is cut into parts of equal size, which several processes may share. In one
@@ -76,8 +89,14 @@ pub trait ParameterBackend: std::fmt::Debug {
         &mut self,
         part: usize,
         gradients: &ParameterSet,
+        factors: FactoredGradients,
         from: usize,
     ) -> Result<(), BackendError>;
+
+    /// Returns true if it takes layers' gradients as factors.
+    fn takes_factors(&self) -> bool {
+        false
+    }
 
     /// Returns true if it takes a part's gradients piece by piece, and sends each at once.
     fn takes_segments(&self) -> bool {

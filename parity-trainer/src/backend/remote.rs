@@ -12,7 +12,8 @@ use parapet_parameter_server::Consistency;
 use tokio::runtime::Runtime;
 
 use super::{
-    BackendError, BackendState, OptimiserConfig, ParameterBackend, ParameterSet, Tick, check_length,
+    BackendError, BackendState, FactoredGradients, OptimiserConfig, ParameterBackend, ParameterSet,
+    Tick, check_length,
 };
 
 /// Shards that the parameters are cut into, at least and at most: several for each server, so that
@@ -78,6 +79,8 @@ pub struct RemotePlan {
     pub filters: FilterSpec,
     /// Gradients travel while earlier layers' are computed; not with clipping, which needs all.
     pub wait_free: bool,
+    /// Gradients of fully connected layers travel as factors, where these are fewer numbers.
+    pub factors: bool,
     pub task: String,
 }
 
@@ -95,6 +98,8 @@ pub struct RemoteBackend {
     /// Where the gradients end that a part has not handed in yet, if it has handed in some.
     unsent: Option<usize>,
     gradient_norm: f64,
+    /// Of the part that is handed in: the sum of squares of what came as factors.
+    factored_square: f64,
 }
 
 impl RemoteBackend {
@@ -120,6 +125,7 @@ impl RemoteBackend {
             consistency: job.consistency,
             filters: job.filters,
             wait_free: job.wait_free,
+            factors: job.factors,
             task: job.task.clone(),
         };
         let mut backend = Self::new(cluster, plan, weights);
@@ -139,6 +145,7 @@ impl RemoteBackend {
             lengths: (weights.values.len(), weights.buffers.len()),
             unsent: None,
             gradient_norm: 0.0,
+            factored_square: 0.0,
         }
     }
 
@@ -158,7 +165,8 @@ impl RemoteBackend {
             consistency: self.plan.consistency,
             filters: self.plan.filters,
             wait_free: self.plan.wait_free,
-            shards: shards(array.len()),
+            factors: self.plan.factors,
+            shards: shards(array.len()) as u64,
             weights: &array,
             measured_from,
             from,
@@ -205,12 +213,16 @@ impl ParameterBackend for RemoteBackend {
         &mut self,
         part: usize,
         gradients: &ParameterSet,
+        factors: FactoredGradients,
         from: usize,
     ) -> Result<(), BackendError> {
         let mut scale = 1.0;
+        self.factored_square += factors.square;
         if from == 0 {
             // Clipped by itself: the length of the sum is not known before it is made.
             (self.gradient_norm, scale) = self.plan.rule.scale(&gradients.values, 1);
+            let square = std::mem::take(&mut self.factored_square);
+            self.gradient_norm = (self.gradient_norm.powi(2) + square).max(0.0).sqrt();
         }
         // Where clocks are not added up, each part is an update by itself.
         let share = match self.plan.consistency.adds_up_clocks() {
@@ -222,9 +234,16 @@ impl ParameterBackend for RemoteBackend {
         let weights = gradients.values.get(from..end.unwrap_or(self.lengths.0));
         let buffers = if end.is_none() { gradients.buffers.as_slice() } else { &[] };
         let array = scaled((weights.unwrap_or_default(), scale * share), (buffers, share));
+        let factors = factors.layers.into_iter();
+        let factors = factors.map(|(at, factors)| (at, factors.scaled((scale * share) as f32)));
         self.unsent = (from > 0).then_some(from);
         let (runtime, training) = self.training()?;
-        Ok(runtime.block_on(training.push(part, (from / ROW) as u64, array))?)
+        let pushed = training.push_factors(part, (from / ROW) as u64, array, factors.collect());
+        Ok(runtime.block_on(pushed)?)
+    }
+
+    fn takes_factors(&self) -> bool {
+        self.plan.factors
     }
 
     fn takes_segments(&self) -> bool {
@@ -293,8 +312,9 @@ fn scaled<'a>(
     weights.chain(std::iter::repeat_n(0.0, filling)).chain(buffers)
 }
 
-fn shards(length: usize) -> u64 {
-    (length / SHARD).clamp(SHARDS.0, SHARDS.1) as u64
+/// Shards of so many parameters.
+pub(crate) fn shards(length: usize) -> usize {
+    (length / SHARD).clamp(SHARDS.0, SHARDS.1)
 }
 
 /// Numbers in the servers' array for so many weights and values of buffers, which begin a row.

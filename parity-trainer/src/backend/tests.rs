@@ -46,7 +46,7 @@ fn backend(rule: OptimiserConfig, weights: &[f32]) -> InProcessBackend {
 }
 
 fn step(backend: &mut InProcessBackend, gradients: &[f32]) -> Result<Tick, BackendError> {
-    backend.push_part(0, &set(gradients), 0)?;
+    backend.push_part(0, &set(gradients), FactoredGradients::default(), 0)?;
     Ok(backend.settle()?.unwrap())
 }
 

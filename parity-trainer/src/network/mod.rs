@@ -20,7 +20,7 @@ use crate::{Result, TrainError};
 
 use layer::Layer;
 pub use normalisation::Normalisation;
-pub(crate) use segments::Border;
+pub(crate) use segments::{LinearPass, Pass};
 pub use slots::SlotNetwork;
 pub(crate) use slots::softmax;
 pub use spec::{Family, NetworkSpec};
@@ -47,6 +47,8 @@ pub struct Network {
     layers: Vec<Layer>,
     /// Layers before which the network is cut into segments; see [`Self::cut`].
     cuts: OnceLock<Vec<usize>>,
+    /// Layers whose gradients are told as factors; see [`Self::factor`].
+    factored: OnceLock<Vec<usize>>,
 }
 
 impl Network {
@@ -72,6 +74,7 @@ impl Network {
             variables,
             layers,
             cuts: OnceLock::new(),
+            factored: OnceLock::new(),
         })
     }
 

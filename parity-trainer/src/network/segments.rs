@@ -1,6 +1,8 @@
 //! Networks cut into segments, so that the last layers' gradients are there while those of the
 //! first are computed: wait-free backpropagation (Zhang et al., "Poseidon", ATC 2017, section 3.1).
 
+use std::sync::OnceLock;
+
 use tch::Tensor;
 
 use super::Network;
@@ -18,7 +20,36 @@ pub(crate) struct Border {
     pub input: Tensor,
 }
 
+/// A fully connected layer's inputs and outputs, `[batch, ..]`: the factors of its weights' gradient
+/// are the gradient of the outputs, and the inputs.
+#[derive(Debug)]
+pub(crate) struct LinearPass {
+    pub input: Tensor,
+    pub output: Tensor,
+}
+
+/// Tensors that a pass in training leaves for the way back, in the order of the layers.
+#[derive(Debug, Default)]
+pub(crate) struct Pass {
+    pub borders: Vec<Border>,
+    /// Of the layers that were [chosen](Network::factor).
+    pub linears: Vec<LinearPass>,
+}
+
 impl Network {
+    /// Weights of the fully connected layers outside of branches, by the layers' places.
+    pub(crate) fn linears(&self) -> impl Iterator<Item = (usize, &Tensor)> {
+        self.layers.iter().enumerate().filter_map(|(place, layer)| match layer {
+            layer::Layer::Linear(weights, _) => Some((place, weights)),
+            _ => None,
+        })
+    }
+
+    /// Has passes tell the inputs and outputs of the layers in these places.
+    pub(crate) fn factor(&self, places: Vec<usize>) {
+        let _ = self.factored.set(places);
+    }
+
     /// Cuts the network into at most `most` segments of about equal numbers of weights; returns how
     /// many trained tensors each has, in the order of [`Self::all_variables`].
     pub(crate) fn cut(&self, most: usize) -> Vec<usize> {
@@ -45,17 +76,27 @@ impl Network {
         tensors
     }
 
-    /// [`Self::forward_t`] in training, and the borders of the segments, in their order.
-    pub(crate) fn forward_segments(&self, input: &Tensor) -> (Tensor, Vec<Border>) {
-        let (mut value, mut from, mut borders) = (self.normalised(input), 0, Vec::new());
-        let mask = self.mask(input);
-        for &cut in self.cuts.get().into_iter().flatten() {
-            let output = layer::run(&self.layers[from..cut], &value, true, mask.as_ref());
-            value = output.detach().set_requires_grad(true);
-            borders.push(Border { output, input: value.shallow_clone() });
-            from = cut;
+    /// [`Self::forward_t`] in training, and what its way back needs.
+    pub(crate) fn forward_segments(&self, input: &Tensor) -> (Tensor, Pass) {
+        let (mut value, mut pass, mask) =
+            (self.normalised(input), Pass::default(), self.mask(input));
+        let is_in = |places: &OnceLock<Vec<usize>>, place| {
+            places.get().is_some_and(|places| places.contains(&place))
+        };
+        for (place, layer) in self.layers.iter().enumerate() {
+            if is_in(&self.cuts, place) {
+                let output = value;
+                value = output.detach().set_requires_grad(true);
+                pass.borders.push(Border { output, input: value.shallow_clone() });
+            }
+            let output = layer::run(std::slice::from_ref(layer), &value, true, mask.as_ref());
+            if is_in(&self.factored, place) {
+                let input = value.detach();
+                pass.linears.push(LinearPass { input, output: output.shallow_clone() });
+            }
+            value = output;
         }
-        (layer::run(&self.layers[from..], &value, true, mask.as_ref()), borders)
+        (value, pass)
     }
 }
 
@@ -91,7 +132,7 @@ mod tests {
             };
             let expected = Tensor::run_backward(&[loss], &trained(&whole), false, false);
 
-            let (output, mut borders) = cut.forward_segments(&input);
+            let (output, Pass { mut borders, .. }) = cut.forward_segments(&input);
             let mut root = output.square().mean(Kind::Float);
             let (mut variables, mut found) = (trained(&cut), Vec::new());
             for &count in tensors.iter().rev() {

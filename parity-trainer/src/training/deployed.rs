@@ -119,13 +119,13 @@ impl Task for LabelledModel {
         for (input, &index) in inputs.zip(members) {
             self.augment.apply(rng, shape, samples.sample(index), input);
         }
-        let (outputs, borders) = self.network.forward_segments(&batch(&self.inputs, shape));
+        let (outputs, pass) = self.network.forward_segments(&batch(&self.inputs, shape));
         let (loss, agreeing) = match samples.targets.is_empty() {
             true => self.against_labels(&outputs, members),
             false => self.against_targets(&outputs, members)?,
         };
         let told = loss.double_value(&[]);
-        Ok(Attempt { loss, borders, told, agreeing, queries: members.len() })
+        Ok(Attempt { loss, pass, told, agreeing, queries: members.len() })
     }
 
     fn freeze(self: Box<Self>) -> Trained {

@@ -1,5 +1,6 @@
 //! Training: the deployed model on labels, parity models and learned codes on its outputs.
 
+mod communication;
 mod deployed;
 mod groups;
 mod learned_code;
@@ -14,8 +15,9 @@ use rand_chacha::ChaCha8Rng;
 use tch::Tensor;
 
 use crate::Result;
-use crate::network::{Border, Network, SlotNetwork};
+use crate::network::{Network, Pass, SlotNetwork};
 
+pub use communication::LayerTraffic;
 pub use deployed::DeployedRun;
 pub use groups::{Sampler, TransformChoice};
 pub use learned_code::group_shape;
@@ -100,8 +102,7 @@ trait Task: std::fmt::Debug {
 
 struct Attempt {
     loss: Tensor,
-    /// Borders of the network's segments, if it was cut.
-    borders: Vec<Border>,
+    pass: Pass,
     /// The loss as it is told: what validations tell, too.
     told: f64,
     /// Reconstructions that agree with the deployed model; of a deployed model, right classes.

@@ -101,12 +101,12 @@ impl Task for ParityModel {
         self.train.fill(encoder, self.row, &mut self.filled)?;
         let input = batch(&self.filled.parity, &set.shape);
         let targets = batch(&self.filled.targets, &[set.outputs()]);
-        let (outputs, borders) = self.network.forward_segments(&input);
+        let (outputs, pass) = self.network.forward_segments(&input);
         let loss = outputs.mse_loss(&targets.to_device(outputs.device()), Reduction::Mean);
         let told = loss.double_value(&[]);
         let parity = values(&outputs)?;
         let agreeing = self.train.agreeing(&parity, &self.filled, encoder.code().row(self.row));
-        Ok(Attempt { loss, borders, told, agreeing, queries: self.filled.members.len() })
+        Ok(Attempt { loss, pass, told, agreeing, queries: self.filled.members.len() })
     }
 
     fn validate(&self, each: &mut dyn FnMut(&[f32], &[f32])) -> Result<Option<f64>> {

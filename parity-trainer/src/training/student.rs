@@ -194,12 +194,12 @@ impl Task for Student {
         let set = &self.train.set;
         let targets = members.iter().flat_map(|&index| self.train.coded(index).iter().copied());
         let targets = batch(&targets.collect::<Vec<f32>>(), &[set.outputs()]);
-        let (outputs, borders) = self.network.forward_segments(&batch(&inputs, &set.shape));
+        let (outputs, pass) = self.network.forward_segments(&batch(&inputs, &set.shape));
         let targets = targets.to_device(outputs.device());
         let loss = self.loss(&outputs, &targets);
         let told = loss.double_value(&[]);
         let agreeing = agreeing(&set.agreement, &self.transform, &outputs, &targets)?;
-        Ok(Attempt { loss, borders, told, agreeing, queries: members.len() })
+        Ok(Attempt { loss, pass, told, agreeing, queries: members.len() })
     }
 
     fn validate(&self, each: &mut dyn FnMut(&[f32], &[f32])) -> Result<Option<f64>> {

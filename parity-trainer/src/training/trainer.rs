@@ -8,6 +8,7 @@ use parapet_encoder::{Code, Decoding};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
+use super::communication::{self, LayerTraffic};
 use super::deployed::LabelledModel;
 use super::groups::Sampler;
 use super::learned_code::LearnedCodeTask;
@@ -47,6 +48,7 @@ pub struct Trainer {
     plan: Plan,
     task: Box<dyn Task>,
     weights: Weights,
+    traffic: Vec<LayerTraffic>,
     backend: Box<dyn ParameterBackend>,
     sampler: Sampler,
     /// Samples of each part of the step.
@@ -133,16 +135,28 @@ impl Trainer {
         let mut weights = Weights::of(&task.networks())?;
         let parts = vec![vec![0; plan.groups * plan.k]; place.parts()];
         let backend = place.open(plan.rule, &weights.parameters)?;
-        if backend.takes_segments()
-            && let [(_, network)] = task.networks()[..]
-        {
-            weights.cut(network);
+        let mut traffic = Vec::new();
+        if let [(_, network)] = task.networks()[..] {
+            if backend.takes_segments() {
+                weights.cut(network);
+            }
+            let all = weights.parameters.values.len();
+            traffic = communication::layers(network, all, plan.groups, parts.len());
+            if backend.takes_factors() {
+                let chosen = traffic.iter().filter(|layer| layer.goes_as_factors());
+                weights.factor(network, chosen.map(|layer| layer.layer).collect());
+            }
         }
-        Ok(Self { plan, task, weights, backend, sampler, parts, rng, step: 0, best: None })
+        Ok(Self { plan, task, weights, traffic, backend, sampler, parts, rng, step: 0, best: None })
     }
 
     pub fn steps_done(&self) -> u64 {
         self.step
+    }
+
+    /// Returns the communication of fully connected layers in a step on a cluster.
+    pub fn traffic(&self) -> &[LayerTraffic] {
+        &self.traffic
     }
 
     pub fn is_done(&self) -> bool {

@@ -9,6 +9,7 @@ use parapet_cluster::array::FilterSpec;
 use parapet_cluster::node::Transport;
 use parapet_cluster::registry::Address;
 use parapet_cluster::roles::training::{NewTraining, ROW, Settled, Training, next_job};
+use parapet_parameter_server::Factors;
 
 use crate::servers::{HUB, Network, REGISTRY, SERVERS as WORKERS, space, start};
 use crate::support::learning::new;
@@ -16,18 +17,25 @@ use crate::workers::median;
 
 const SERVERS: usize = 2;
 const ROWS: usize = 2048;
-const SEGMENTS: usize = 8;
+/// Inputs and outputs of each of two fully connected layers, and samples of each executor's part.
+const LAYER: usize = 1024;
+const SAMPLES: usize = 16;
 /// Of a step: a third forward, two thirds backward.
 const COMPUTATION: Duration = Duration::from_millis(300);
 const STEPS: u64 = 40;
 /// Megabits per second of a worker's link; 0 for no limit.
 const RATES: [f64; 3] = [100.0, 1000.0, 0.0];
 
-const ARMS: [(&str, usize, &str); 4] = [
-    ("whole gradients", 1, ""),
-    ("wait-free", SEGMENTS, ""),
-    ("whole gradients, bf16", 1, "bf16"),
-    ("wait-free, bf16", SEGMENTS, "bf16"),
+/// Name and flags.
+const ARMS: [(&str, &str); 8] = [
+    ("whole gradients", "--segments 1"),
+    ("wait-free", "--segments 8"),
+    ("whole gradients, bf16", "--segments 1 --filters bf16"),
+    ("wait-free, bf16", "--segments 8 --filters bf16"),
+    ("8 MiB in two fully connected layers, whole gradients", "--layers 2 --segments 1"),
+    ("the same, wait-free", "--layers 2 --segments 2"),
+    ("the same, factors", "--layers 2 --segments 1 --factors"),
+    ("the same, wait-free, factors", "--layers 2 --segments 2 --factors"),
 ];
 
 #[derive(Debug, clap::Args)]
@@ -38,6 +46,12 @@ pub(crate) struct Work {
     segments: usize,
     #[arg(long, default_value = "")]
     filters: String,
+    /// Fully connected layers that the parameters are.
+    #[arg(long)]
+    layers: Option<usize>,
+    /// Their gradients are pushed as factors.
+    #[arg(long)]
+    factors: bool,
 }
 
 impl Work {
@@ -49,7 +63,10 @@ impl Work {
             "" => FilterSpec::NONE,
             filters => filters.parse().unwrap(),
         };
-        let weights = vec![0.5; ROWS * ROW];
+        let layer = LAYER * LAYER / ROW;
+        let all = self.layers.map_or(ROWS, |layers| layers * layer);
+        let weights = vec![0.5; all * ROW];
+        let factors = Factors::new(SAMPLES, &[0.01; LAYER * SAMPLES], &[0.01; SAMPLES * LAYER]);
         let transport = Transport::Sockets;
         let mut training = if self.leads {
             let new =
@@ -65,9 +82,13 @@ impl Work {
                 tokio::time::sleep(COMPUTATION / 3).await;
                 for segment in (0..self.segments).rev() {
                     tokio::time::sleep(COMPUTATION * 2 / 3 / self.segments as u32).await;
-                    let rows = ROWS / self.segments;
+                    let rows = all / self.segments;
+                    let from = segment * rows;
                     let piece = std::iter::repeat_n(0.001, rows * ROW);
-                    training.push(executor, (segment * rows) as u64, piece).await.unwrap();
+                    let layers = (from..from + rows).step_by(layer).filter(|_| self.factors);
+                    let factors = layers.map(|row| (row * ROW, factors.clone())).collect();
+                    let pushed = training.push_factors(executor, from as u64, piece, factors);
+                    pushed.await.unwrap();
                 }
             }
             if training.settle().await.unwrap() == Settled::Done {
@@ -79,7 +100,7 @@ impl Work {
 }
 
 /// Median time of the second half of the steps, in milliseconds.
-fn measure(rate: f64, segments: usize, filters: &str) -> f64 {
+fn measure(rate: f64, flags_of_work: &str) -> f64 {
     let network = Network::new(false);
     if rate > 0.0 {
         (0..WORKERS).for_each(|worker| network.limit(worker, rate));
@@ -95,8 +116,7 @@ fn measure(rate: f64, segments: usize, filters: &str) -> f64 {
             format!("server --registry parapet://{REGISTRY} --listen 10.78.0.254:0 {flags}");
         processes.push(start(HUB, &program, &words));
     }
-    let filters = if filters.is_empty() { String::new() } else { format!(" --filters {filters}") };
-    let words = format!("work --segments {segments}{filters}");
+    let words = format!("work {flags_of_work}");
     let mut leading = start(&space(0), &own, &format!("{words} --leads"));
     processes.extend((1..WORKERS).map(|worker| start(&space(worker), &own, &words)));
     let output = BufReader::new(leading.0.stdout.take().unwrap());
@@ -106,15 +126,16 @@ fn measure(rate: f64, segments: usize, filters: &str) -> f64 {
 
 pub(crate) fn bench() {
     println!(
-        "{WORKERS} workers, 2 MiB of parameters on {SERVERS} servers, {} ms of slept computation a \
-         step; medians of {} steps.\n\n| Mbit/s of a worker's link | arm | ms a step | speed, of \
+        "{WORKERS} workers, 2 MiB of parameters on {SERVERS} servers (8 MiB in layers of {LAYER} x \
+         {LAYER}, {SAMPLES} samples a worker), {} ms of slept computation a step; medians of {} \
+         steps.\n\n| Mbit/s of a worker's link | arm | ms a step | speed, of \
          the computation alone |\n|---|---|---|---|",
         COMPUTATION.as_millis(),
         STEPS / 2
     );
     for rate in RATES {
-        for (name, segments, filters) in ARMS {
-            let step = measure(rate, segments, filters);
+        for (name, flags) in ARMS {
+            let step = measure(rate, flags);
             let limit = if rate > 0.0 { format!("{rate}") } else { "no limit".to_owned() };
             println!(
                 "| {limit} | {name} | {step:.0} | {:.2} |",

@@ -43,16 +43,23 @@ pub struct TaskSpec {
     /// The iteration, from 1. A pull of clock c sees what the consistency model promises for c.
     pub clock: Clock,
     pub keys: Keys,
+    /// Of a pull: the clock of the rows in a [`Mirror`](parapet_parameter_server::Mirror) of them.
+    pub held: Clock,
 }
 
 impl TaskSpec {
     pub const fn new(array: ArrayId, range: KeyRange, clock: Clock) -> Self {
-        Self { array, range, clock, keys: Keys::All }
+        Self { array, range, clock, keys: Keys::All, held: Clock(0) }
     }
 
     #[must_use]
     pub fn keys(self, keys: Keys) -> Self {
         Self { keys, ..self }
+    }
+
+    #[must_use]
+    pub fn held(self, held: Clock) -> Self {
+        Self { held, ..self }
     }
 }
 
@@ -125,7 +132,8 @@ impl Worker {
         let rows = spec.keys.len(spec.range) as u64;
         let bytes = rows.saturating_mul(width).saturating_mul(4);
         let finish = Option::unwrap_or_default;
-        self.submit(spec, Work::Pull, bytes, finish).await
+        let work = Work::Pull { held: spec.held };
+        self.submit(spec, work, bytes, finish).await
     }
 
     async fn submit<R>(

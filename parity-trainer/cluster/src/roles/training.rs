@@ -12,6 +12,7 @@
 mod changes;
 mod deal;
 mod executors;
+mod mirrored;
 mod pulls;
 mod service;
 mod session;
@@ -58,6 +59,9 @@ pub struct Job {
     /// Gradients are handed in while those of earlier layers are computed.
     #[serde(default)]
     pub wait_free: bool,
+    /// Gradients of fully connected layers are handed in as factors, where these are fewer numbers.
+    #[serde(default)]
+    pub factors: bool,
     pub training: TrainingRule,
 }
 
@@ -175,6 +179,7 @@ mod tests {
             deal: Deal::Evenly,
             filters: "lz4".parse().unwrap(),
             wait_free: true,
+            factors: true,
             task: "learn\nthis".into(),
         }
     }

@@ -63,6 +63,9 @@ impl Random {
             Values::Bf16(values) | Values::F16(values) => {
                 *values = self.numbers(|n| n as u16).into();
             }
+            Values::Factors(factors) => {
+                *factors.numbers_mut() = self.numbers(|n| f32::from(n as u16)).into();
+            }
         }
     }
 

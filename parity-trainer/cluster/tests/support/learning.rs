@@ -101,6 +101,7 @@ pub fn new(steps: u64, weights: &[f32]) -> NewTraining<'_> {
         consistency: Consistency::Bsp,
         filters: FilterSpec::NONE,
         wait_free: false,
+        factors: false,
         from: None,
         task: "test",
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Client, ClientAction, Handle, Pulled, Running, TaskOutcome};
 use crate::{
     Answer, ArrayId, Clock, Epoch, KeyRange, NodeId, PullReply, Refusal, Request, RequestId,
-    ShardRef, Shared, Values,
+    ShardRef, Values,
 };
 
 /// Times `resend` that a part is waited for while answers to others come: what is large and slow
@@ -311,13 +311,21 @@ fn pulled(running: &Running) -> Pulled {
     let mut replies: Vec<&PullReply> = replies.collect();
     replies.sort_by_key(|reply| reply.at.range);
     // Rows of one shard are handed on as they came.
-    let values: Shared<f32> = if let [only] = &replies[..] {
-        only.values.to_f32()
-    } else {
-        let rows = replies.iter().map(|reply| &reply.values);
-        let mut all = Vec::with_capacity(rows.clone().map(Values::len).sum());
-        rows.for_each(|rows| all.extend_from_slice(&rows.to_f32()));
-        all.into()
+    let mut updates = Vec::new();
+    let values = match &replies[..] {
+        [PullReply { values: Values::F32(rows), .. }] => rows.clone(),
+        _ => {
+            let mut all = Vec::with_capacity(replies.iter().map(|reply| reply.values.len()).sum());
+            for reply in &replies {
+                if let Values::Factors(factors) = &reply.values {
+                    all.resize(all.len() + factors.len(), 0.0);
+                    updates.push((reply.at.range, factors.clone()));
+                } else {
+                    all.extend_from_slice(&reply.values.to_f32());
+                }
+            }
+            all.into()
+        }
     };
     let clocks = replies.iter().map(|reply| reply.clock);
     let own = replies.iter().map(|reply| reply.own);
@@ -326,6 +334,7 @@ fn pulled(running: &Running) -> Pulled {
         newest: clocks.max().unwrap_or_default(),
         own: own.min().unwrap_or_default(),
         values,
+        updates,
         served: Vec::new(),
     }
 }

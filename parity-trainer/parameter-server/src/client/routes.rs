@@ -134,14 +134,14 @@ impl Client {
                 let push = Push { at, worker, clock, keys, values };
                 (Message::Push(push), None, bytes)
             }
-            Work::Pull => {
+            &Work::Pull { held } => {
                 let (keys, _) = task.keys.cut(task.range, range);
                 let bytes = keys.bytes();
                 let request = part.request.unwrap_or_else(|| {
                     self.next_request += 1;
                     RequestId(self.next_request)
                 });
-                let pull = Pull { at, worker, request, clock, keys };
+                let pull = Pull { at, worker, request, clock, held, keys };
                 (Message::Pull(pull), Some(request), bytes)
             }
         };

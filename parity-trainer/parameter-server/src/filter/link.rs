@@ -158,7 +158,9 @@ impl Link {
             }
             let exact = own_values.len() * size_of::<f32>();
             let rounded = own_values.as_bytes().len();
-            if rounded < exact {
+            if let Values::Factors(_) = own_values {
+                count(Filter::Factors, exact, rounded);
+            } else if rounded < exact {
                 count(Filter::Precision, exact, rounded);
             }
             if let Some(after) = lz4 {
@@ -203,10 +205,9 @@ impl Link {
         values: Values,
         filters: ArrayFilters,
     ) -> PackedValues {
-        if !filters.lz4 {
-            return PackedValues::Plain(values);
-        }
         let (precision, compressed) = match &values {
+            Values::Factors(_) => return PackedValues::Plain(values),
+            _ if !filters.lz4 => return PackedValues::Plain(values),
             Values::F32(numbers) => (Precision::F32, self.compress(array, numbers)),
             Values::Bf16(bits) => (Precision::Bf16, self.compress(array, bits)),
             Values::F16(bits) => (Precision::F16, self.compress(array, bits)),

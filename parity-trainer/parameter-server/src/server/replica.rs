@@ -11,11 +11,14 @@ use crate::push_aggregator::set_members;
 use crate::{
     Answer, Clock, Consistency, Epoch, KeyRange, Keys, Message, NodeId, Operation, Peer, Pull,
     Push, PushAggregator, RangedClocks, Refusal, Replicate, Request, Route, Seq, ShardRef, Store,
-    Update, WorkerId,
+    Update, Values, ValuesError, WorkerId,
 };
 
 /// Log entries in one resend: enough to fill a gap, few enough not to drown a slow successor.
 const RESENT_AT_ONCE: usize = 64;
+
+/// Updates that are remembered at most: those of more ranges are read as rows.
+const RECENT: usize = 64;
 
 /// Operations in the order in which they were applied, bounded in number and in bytes (PS-8).
 #[derive(Default)]
@@ -77,6 +80,10 @@ pub(super) struct Replica {
     pub(super) waiting: Vec<(Peer, Pull, Duration)>,
     /// At the tail: readers that are sent fresh rows, and their keys.
     pub(super) readers: BTreeMap<(WorkerId, KeyRange), Keys>,
+    /// Updates of each range's last clock that came as factors, for readers of the one before.
+    pub(super) recent: Vec<Update>,
+    /// The first clock whose update alone makes its rows of those of the clock before.
+    pub(super) whole_from: Clock,
     /// At the tail: the copy to a server that joins.
     pub(super) outgoing: Option<Outgoing>,
     /// At the tail: servers that cannot take the copy in this epoch.
@@ -103,6 +110,9 @@ impl Replica {
         Self {
             aggregator: PushAggregator::new(store.layout().width, clocks.clone()),
             committed: clocks.clone(),
+            recent: Vec::new(),
+            // An update that came late may be in the rows.
+            whole_from: clocks.finished(clocks.range()).unwrap_or_default().next().next(),
             route,
             consistency,
             store,
@@ -257,6 +267,9 @@ impl Replica {
     /// Updates the rows. Every replica decides alike, as all have the same rows (PS-5).
     fn apply(&mut self, update: &Update) -> Result<(), Refusal> {
         let (range, keys) = (update.range, &update.keys);
+        let expected = keys.len(range).saturating_mul(self.store.layout().width);
+        let found = update.values.len();
+        ensure(found == expected, ValuesError::Length { expected, found }.into())?;
         self.store.update(range, keys, &update.values.to_f32())?;
         if let Some(outgoing) = &mut self.outgoing {
             outgoing.changed(range, keys);
@@ -270,7 +283,7 @@ impl Replica {
         if let Operation::Members(members) = &operation {
             self.members = members.version;
         }
-        record(&mut self.clocks, &operation);
+        self.record(&operation);
         let successor = self.successor(context.node);
         if let Some(next) = successor {
             if self.log.is_empty() {
@@ -281,6 +294,31 @@ impl Replica {
         self.log.push(operation);
         if successor.is_none() {
             self.commit(self.applied, context);
+        }
+    }
+
+    /// Counts the operation, and remembers it if it came as factors.
+    fn record(&mut self, operation: &Operation) {
+        let update = match operation {
+            Operation::Update(update) if self.consistency.adds_up_clocks() => update,
+            _ => return record(&mut self.clocks, operation),
+        };
+        let (range, clock) = (update.range, update.clock());
+        let is_of = |worker| update.clocks.iter().any(|&(other, _)| other == worker);
+        let is_whole = self.clocks.workers().all(is_of)
+            && self.clocks.parts_finished(range, clock).is_empty()
+            && self.clocks.finished(range) == Some(clock.minus(1));
+        record(&mut self.clocks, operation);
+        self.recent.retain(|other| other.range.intersect(range).is_none());
+        if !is_whole {
+            // It changes rows that readers may have.
+            self.whole_from = self.whole_from.max(clock.next().next());
+            self.recent.clear();
+        } else if clock >= self.whole_from
+            && self.recent.len() < RECENT
+            && matches!(update.values, Values::Factors(_))
+        {
+            self.recent.push(update.clone());
         }
     }
 

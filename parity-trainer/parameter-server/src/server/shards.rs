@@ -233,6 +233,7 @@ impl Replica {
         let mut other = Self::new(route, self.consistency, store, clocks, members, applied);
         other.committed = self.committed.split_off(key);
         other.acked = self.acked;
+        (other.recent, other.whole_from) = (self.recent.clone(), self.whole_from);
         other.log = self.log.map(|operation| cut(operation, upper, width));
         self.log = self.log.map(|operation| cut(operation, lower, width));
         self.route.range = lower;

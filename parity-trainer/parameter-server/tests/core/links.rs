@@ -49,6 +49,7 @@ fn message() -> impl Strategy<Value = Message> {
             worker: WorkerId(2),
             request: RequestId(7),
             clock: Clock(9),
+            held: Clock(0),
             keys,
         }),
         2 => reply(keys, values),

@@ -6,6 +6,7 @@ mod client;
 mod clocks;
 mod consistency;
 mod coordinator;
+mod factors;
 mod filtered_training;
 mod filters;
 mod finite;

@@ -91,6 +91,7 @@ fn pull(worker: u64, request: u64, clock: u64, keys: Keys) -> Message {
         worker: WorkerId(worker),
         request: RequestId(request),
         clock: Clock(clock),
+        held: Clock(0),
         keys,
     })
 }

@@ -25,6 +25,9 @@ use worker::Worker;
 const COUNTED: ArrayId = ArrayId(0);
 /// Under an optimiser, with gradients of all magnitudes: replicas must agree to the last bit.
 const TRAINED: ArrayId = ArrayId(1);
+/// The same, with gradients as factors, whose rows workers mirror.
+const FACTORED: ArrayId = ArrayId(2);
+const WIDE: usize = 32;
 const KEYS: u64 = 12;
 const ALL: KeyRange = KeyRange::new(0, KEYS);
 const COLUMNS: usize = 6;
@@ -133,6 +136,7 @@ impl Simulation {
         let rule = trained::rule(seed, bug == Some(Bug::SkipsFiniteCheck));
         let trained = Layout { rule, ..Layout::dense(2, Add) };
         let array = |layout| ArrayConfig { layout, consistency };
+        let factored = worker::factored();
         let is_lossless = rng.random_bool(0.3);
         let mut simulation = Self {
             registry: Registry::new(&mut rng, 3),
@@ -148,7 +152,11 @@ impl Simulation {
             scheduled: 0,
             servers: BTreeMap::new(),
             workers: BTreeMap::new(),
-            arrays: vec![(COUNTED, array(counted)), (TRAINED, array(trained))],
+            arrays: vec![
+                (COUNTED, array(counted)),
+                (TRAINED, array(trained)),
+                (FACTORED, array(factored)),
+            ],
             config: ServerConfig {
                 resend: ms(8),
                 forget: ms(60),

@@ -182,6 +182,15 @@ pub(crate) struct Settings {
     /// have to be there all first [default: true without --clip]
     #[arg(long, value_name = "BOOL")]
     wait_free: Option<bool>,
+    /// Sending gradients of fully connected layers to a cluster as sufficient factors, and updates
+    /// back as their sum, where these are fewer numbers; not with --clip [default: true without
+    /// --clip]
+    #[arg(long, value_name = "BOOL")]
+    factors: Option<bool>,
+    /// Say of each fully connected layer how much a step sends of it to a cluster, and as what
+    #[arg(long)]
+    #[serde(default)]
+    pub(super) explain_communication: bool,
 }
 
 impl Checked for Settings {
@@ -217,6 +226,17 @@ impl Checked for Settings {
                 "--clip needs the whole gradient first; leave one of them out",
             ),
             (self.cluster.is_none() && self.wait_free.is_some(), "wait-free", only_cluster),
+            (
+                self.clip.is_some() && self.factors == Some(true),
+                "factors",
+                "--clip needs the whole gradient; leave one of them out",
+            ),
+            (self.cluster.is_none() && self.factors.is_some(), "factors", only_cluster),
+            (
+                self.cluster.is_none() && self.explain_communication,
+                "explain-communication",
+                only_cluster,
+            ),
             (
                 self.cluster.is_some() && self.seeds() > 1,
                 "seeds",
@@ -255,6 +275,11 @@ impl Settings {
     /// True if a cluster is sent gradients while those of earlier layers are computed.
     pub(super) fn is_wait_free(&self) -> bool {
         self.wait_free.unwrap_or(self.clip.is_none())
+    }
+
+    /// True if a cluster is sent factors of gradients where they are fewer numbers.
+    pub(super) fn sends_factors(&self) -> bool {
+        self.factors.unwrap_or(self.clip.is_none())
     }
 
     /// Steps from one validation to the next in a run of so many. Those of a stack take a quarter

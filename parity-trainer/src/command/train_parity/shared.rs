@@ -79,8 +79,13 @@ pub(super) fn trainer(
         consistency: settings.consistency.unwrap_or_default(),
         filters: settings.filters.unwrap_or_default(),
         wait_free: settings.is_wait_free(),
+        factors: settings.sends_factors(),
         // The first line is for people.
         task: format!("# the training of {name}\n{task}"),
     };
-    Trainer::parity(run, train, validation, Place::Lead(cluster, plan))
+    let trainer = Trainer::parity(run, train, validation, Place::Lead(cluster, plan))?;
+    if settings.explain_communication {
+        trainer.traffic().iter().for_each(|layer| println!("{name}: {layer}"));
+    }
+    Ok(trainer)
 }

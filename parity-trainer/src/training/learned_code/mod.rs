@@ -23,7 +23,7 @@ use super::{Attempt, LearnedRun, Loss, ParityRun, Task, Trained};
 use super::{TrainingSet, VALIDATION_CHUNK};
 use crate::Result;
 use crate::deployed::Differentiable;
-use crate::network::{Network, batch, stream, values};
+use crate::network::{Network, Pass, batch, stream, values};
 
 #[derive(Debug)]
 pub(super) struct LearnedCodeTask {
@@ -122,7 +122,7 @@ impl Task for LearnedCodeTask {
         let agreeing = agreeing(&self.train.set.agreement, &self.transform, &made, &wanted)?;
         let queries = made.size()[0] as usize;
         let told = loss.double_value(&[]);
-        Ok(Attempt { told, loss, borders: Vec::new(), agreeing, queries })
+        Ok(Attempt { told, loss, pass: Pass::default(), agreeing, queries })
     }
 
     /// Each prediction is missing alone.

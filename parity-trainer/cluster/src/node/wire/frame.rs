@@ -38,6 +38,7 @@ fn section_of_values(values: &mut Values) -> &mut dyn Section {
     match values {
         Values::F32(values) => values,
         Values::Bf16(values) | Values::F16(values) => values,
+        Values::Factors(factors) => factors.numbers_mut(),
     }
 }
 

@@ -130,7 +130,7 @@ fn agree<T: PartialEq>(one: T, other: T) -> bool {
 }
 
 /// Of the protocol; two nodes speak only if theirs are equal.
-pub const VERSION: u16 = 8;
+pub const VERSION: u16 = 9;
 
 /// Bytes of a handshake: the prefix, the node's [`Hello`], zeros, and a check of it all.
 pub const HELLO_LEN: usize = 100;

@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use parapet_parameter_server::{FilterError, Key, KeyRange, Keys, PushFilter, Values, WorkerId};
+use parapet_parameter_server::{
+    Factors, FilterError, Key, KeyRange, Keys, PushFilter, Values, WorkerId,
+};
 
-use super::{Job, ROW, Training};
+use super::{Job, ROW, Training, mirrored};
 use crate::node::{Membership, NodeConfig, TaskSpec, Worker};
 use crate::registry;
 use crate::roles::Result;
@@ -63,23 +65,23 @@ impl Executors {
         &mut self,
         place: usize,
         keys: KeyRange,
-        mut gradient: Vec<f32>,
+        gradient: Values,
     ) -> Result<Vec<(KeyRange, Keys, Values)>, FilterError> {
         let (array, filters) = (self.job.array(), self.job.filters);
-        if !filters.is_lossy() {
-            return Ok(vec![(keys, Keys::All, Values::from(gradient))]);
+        if !filters.is_lossy() || matches!(gradient, Values::Factors(_)) {
+            return Ok(vec![(keys, Keys::All, gradient)]);
         }
         // The other keys carry measurements, which no filter may change.
         let learned = KeyRange::new(keys.start, self.job.learned_keys().end.min(keys.end));
-        let measured = gradient.split_off(gradient.len().min(learned.len() as usize * ROW));
+        let border = learned.len() as usize * ROW;
+        let (gradient, measured) = (gradient.slice(0..border), gradient.slice(border..usize::MAX));
         let filter = self.filters.entry(place);
         let filter = filter.or_insert_with(|| PushFilter::new(array, ROW, filters.into()));
-        let gradient = Values::from(gradient);
         let (sent, values) = filter.filter(learned, &Keys::All, &gradient, None)?;
         let mut parts = vec![(learned, sent, values)];
         if !measured.is_empty() {
             let rest = KeyRange::new(learned.end, keys.end);
-            parts.push((rest, Keys::All, Values::from(measured)));
+            parts.push((rest, Keys::All, measured));
         }
         Ok(parts)
     }
@@ -95,6 +97,18 @@ impl Training {
         from: Key,
         gradient: impl Iterator<Item = f32>,
     ) -> Result<()> {
+        self.push_factors(executor, from, gradient, Vec::new()).await
+    }
+
+    /// The same with gradients of layers as factors, beside their places in the array. Rows that
+    /// have numbers of other layers, too, are taken from `gradient`.
+    pub async fn push_factors(
+        &mut self,
+        executor: usize,
+        from: Key,
+        gradient: impl Iterator<Item = f32>,
+        factors: Vec<(usize, Factors)>,
+    ) -> Result<()> {
         self.begin_step();
         let is_last = from == 0;
         if is_last {
@@ -105,8 +119,11 @@ impl Training {
         let mut gradient = Vec::from_iter(gradient.take(rest));
         gradient.resize(gradient.len().next_multiple_of(ROW), 0.0);
         let keys = KeyRange::new(from, from + (gradient.len() / ROW) as u64);
-        let parts = self.executors.filter(executor, keys, gradient);
-        let parts = parts.map_err(|error| self.failed("the gradient", error))?;
+        let mut parts = Vec::new();
+        for (range, values) in mirrored::cut(&mut self.mirrored, from, &gradient, factors) {
+            let filtered = self.executors.filter(executor, range, values);
+            parts.extend(filtered.map_err(|error| self.failed("the gradient", error))?);
+        }
         let worker = self.executors.worker(executor);
         for (range, keys, values) in parts {
             let spec = TaskSpec::new(self.job.array(), range, self.clock()).keys(keys);

@@ -52,6 +52,7 @@ impl Pulls {
             newest: all.clone().map(|piece| piece.newest).max().unwrap_or_default(),
             own: all.clone().map(|piece| piece.own).min().unwrap_or_default(),
             values: values.into(),
+            updates: all.clone().flat_map(|piece| piece.updates.iter().cloned()).collect(),
             served: all.flat_map(|piece| piece.served.iter().copied()).collect(),
         })
     }

@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::changes::{Changes, MembershipChange};
 use super::deal::PaceMeter;
 use super::executors::Executors;
+use super::mirrored::Mirrored;
 use super::pulls::Pulls;
 use super::service::ServiceMeter;
 use super::stale::Stale;
@@ -54,6 +55,7 @@ pub struct Training {
     pub(super) reader: Worker,
     pub(super) step: u64,
     weights: Shared<f32>,
+    pub(super) mirrored: Mirrored,
     /// Steps of every executor that the parameters contain.
     contained: u64,
     /// Executors that have handed in the next step's gradient.
@@ -91,6 +93,7 @@ impl Training {
             host,
             reader: executors.reader(host),
             executors,
+            mirrored: Mirrored::new(&job),
             job,
             step: 0,
             weights: Shared::default(),
@@ -149,6 +152,12 @@ impl Training {
 
     pub fn weights(&self) -> &[f32] {
         self.weights.get(..self.job.length).unwrap_or_default()
+    }
+
+    /// Returns true if servers send this process updates of the layers that are pushed as factors,
+    /// in place of their rows.
+    pub fn is_mirroring(&self) -> bool {
+        self.mirrored.held() > Clock(0)
     }
 
     /// The time of a step counts from here, unless it has begun.
@@ -224,6 +233,7 @@ impl Training {
                 pulled = next.wait() => {
                     let pulled = pulled.map_err(|error| self.failed("the pull", error))?;
                     if self.take(pulled)? {
+                        self.mirror_rows().await;
                         return Ok(Settled::Done);
                     }
                     let _ = timeout(AGAIN, self.view.changed()).await;
@@ -242,8 +252,11 @@ impl Training {
     /// Asks for these rows after the next step, for an executor that gave its gradient of them.
     async fn ask(&mut self, mut pulls: Pulls, rows: KeyRange) -> Result<Pulls> {
         let worker = self.executors.worker(pulls.asker);
-        let pull = self.pull_rows(&worker, rows, self.clock().next()).await?;
-        pulls.add(rows, pull);
+        for piece in self.mirrored.pieces(rows) {
+            let spec = TaskSpec::new(self.job.array(), piece, self.clock().next());
+            let pull = worker.pull(spec.held(self.mirrored.held())).await;
+            pulls.add(piece, pull.map_err(|error| self.failed("the pull", error))?);
+        }
         Ok(pulls)
     }
 
@@ -285,16 +298,7 @@ impl Training {
     }
 
     pub(super) async fn pull(&self, worker: &Worker, clock: Clock) -> Result<Pending<Pulled>> {
-        self.pull_rows(worker, self.job.keys(), clock).await
-    }
-
-    async fn pull_rows(
-        &self,
-        worker: &Worker,
-        rows: KeyRange,
-        clock: Clock,
-    ) -> Result<Pending<Pulled>> {
-        let spec = TaskSpec::new(self.job.array(), rows, clock);
+        let spec = TaskSpec::new(self.job.array(), self.job.keys(), clock);
         let pull = worker.pull(spec).await;
         pull.map_err(|error| self.failed("the pull", error))
     }
@@ -305,7 +309,7 @@ impl Training {
     }
 
     /// Returns true if these are parameters to compute with: all of them those after one step.
-    fn take(&mut self, pulled: Pulled) -> Result<bool> {
+    fn take(&mut self, mut pulled: Pulled) -> Result<bool> {
         if pulled.clock != pulled.newest {
             let waited = self.apart.get_or_insert_with(Instant::now).elapsed();
             if waited < if self.leads() { APART_LEADING } else { APART } {
@@ -319,6 +323,9 @@ impl Training {
             });
         }
         self.apart = None;
+        if !self.mirrored.take(self.job.keys(), &mut pulled) {
+            return Ok(false);
+        }
         self.handed_in.clear();
         let step = self.job.steps_at(pulled.clock);
         self.go_on(pulled, step);

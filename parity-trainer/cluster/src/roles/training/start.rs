@@ -32,6 +32,8 @@ pub struct NewTraining<'a> {
     pub filters: FilterSpec,
     /// Gradients are handed in piece by piece.
     pub wait_free: bool,
+    /// Gradients of layers come as factors, where these are fewer numbers.
+    pub factors: bool,
     /// Steps done before, and the optimiser's slots, as long as the learned parameters or longer.
     pub from: Option<(u64, &'a [Vec<f32>])>,
     /// Task and data, for the other processes; one line or more.
@@ -77,6 +79,7 @@ impl Training {
             driver: host.0,
             filters: new.filters,
             wait_free: new.wait_free,
+            factors: new.factors,
             training: TrainingRule {
                 rule: new.rule,
                 done,

@@ -17,13 +17,11 @@ const SUCCESSION: Duration = Duration::from_secs(10);
 impl Training {
     /// Returns the servers' optimiser state, slot by slot, each as long as the parameters.
     pub async fn optimiser_state(&mut self) -> Result<Vec<Vec<f32>>> {
-        let slots = self.job.training.rule.optimiser.slots();
-        let mut state = vec![vec![0.0; self.job.length]; slots];
         let until = Instant::now() + SUCCESSION;
         loop {
-            let view = Arc::clone(&self.view.borrow_and_update());
-            match self.read_all(&view, &mut state).await {
-                Ok(()) => return Ok(state),
+            self.view.mark_unchanged();
+            match self.state_now().await {
+                Ok(state) => return Ok(state),
                 Err(error) if Instant::now() >= until => return Err(error),
                 // Its successor has it, too.
                 Err(error) => tracing::debug!(%error, "asked again"),
@@ -31,6 +29,15 @@ impl Training {
             // With the next table, or a little later.
             let _ = timeout(SUCCESSION / 50, self.view.changed()).await;
         }
+    }
+
+    /// The same, from the servers as they are now.
+    pub(super) async fn state_now(&self) -> Result<Vec<Vec<f32>>> {
+        let slots = self.job.training.rule.optimiser.slots();
+        let mut state = vec![vec![0.0; self.job.length]; slots];
+        let view = Arc::clone(&self.view.borrow());
+        self.read_all(&view, &mut state).await?;
+        Ok(state)
     }
 
     async fn read_all(&self, view: &View, state: &mut [Vec<f32>]) -> Result<()> {

@@ -63,10 +63,8 @@ impl Replica {
         request: Option<RequestId>,
         range: KeyRange,
         keys: &Keys,
-        pool: &mut Pool<f32>,
+        values: Values,
     ) -> PullReply {
-        let numbers = keys.len(range).saturating_mul(self.store.layout().width);
-        let values = pool.filled(numbers, |values| self.store.read(range, keys, values));
         PullReply {
             at: self.at().part(range),
             request,
@@ -74,13 +72,31 @@ impl Replica {
             own: self.clocks.lowest_of(worker, range).unwrap_or_default(),
             held_us: 0,
             keys: keys.clone(),
-            values: Values::F32(values),
+            values,
         }
+    }
+
+    fn rows(&self, range: KeyRange, keys: &Keys, pool: &mut Pool<f32>) -> Values {
+        let numbers = keys.len(range).saturating_mul(self.store.layout().width);
+        Values::F32(pool.filled(numbers, |values| self.store.read(range, keys, values)))
+    }
+
+    /// The update that makes the rows of a pull of those that the worker holds, as factors.
+    fn update_since(&self, pull: &Pull) -> Option<Values> {
+        let range = pull.at.range;
+        let update = self.recent.iter().find(|update| update.range.covers(range))?;
+        let clock = update.clock();
+        let is_next = pull.held > Clock(0) && pull.held.next() == clock;
+        let is_last = self.clocks.finished(range) == Some(clock);
+        let wanted = (&pull.keys, &update.keys) == (&Keys::All, &Keys::All);
+        (is_next && is_last && wanted).then(|| update.part(range, self.store.layout().width).values)
     }
 
     fn answer(&self, from: Peer, pull: &Pull, received: Duration, context: &mut Context) {
         let (range, request) = (pull.at.range, Some(pull.request));
-        let mut reply = self.reply(pull.worker, request, range, &pull.keys, &mut context.pool);
+        let rows = || self.rows(range, &pull.keys, &mut context.pool);
+        let values = self.update_since(pull).unwrap_or_else(rows);
+        let mut reply = self.reply(pull.worker, request, range, &pull.keys, values);
         reply.held_us = context.held_us(received);
         context.send(from, Message::PullReply(reply));
     }
@@ -90,7 +106,8 @@ impl Replica {
         let (clocks, readers) = (&self.clocks, &mut self.readers);
         readers.retain(|(worker, _), _| clocks.contains(*worker));
         for (&(worker, range), keys) in &self.readers {
-            let reply = self.reply(worker, None, range, keys, &mut context.pool);
+            let rows = self.rows(range, keys, &mut context.pool);
+            let reply = self.reply(worker, None, range, keys, rows);
             context.send(Peer::Worker(worker), Message::PullReply(reply));
         }
     }

@@ -16,6 +16,8 @@ pub struct Checker {
     known: BTreeMap<(WorkerId, Key), BTreeSet<WorkerId>>,
     /// The rows after each log entry of a shard, as the first replica had them.
     versions: BTreeMap<(ArrayId, Key, Epoch, Seq), Rows>,
+    /// The rows of a clock that a reader was sent the update of.
+    updated: BTreeMap<(WorkerId, Clock, Key), Vec<f32>>,
 }
 
 /// The clocks in a cell of counts.
@@ -118,6 +120,20 @@ impl Checker {
                 }
                 Ok(())
             }
+            (Message::PullReply(reply), Peer::Worker(reader))
+                if matches!(reply.values, Values::Factors(_)) =>
+            {
+                let range = reply.at.range;
+                let mut shards = server.shards();
+                let view =
+                    shards.find(|view| view.at.array == FACTORED && view.at.range.covers(range));
+                let mut rows = Vec::new();
+                view.ok_or("it holds the shard")?.store.read(range, &Keys::All, &mut rows);
+                for (key, row) in (range.start..range.end).zip(rows.chunks(WIDE)) {
+                    self.updated.insert((reader, reply.clock, key), row.to_vec());
+                }
+                Ok(())
+            }
             (Message::Replicate(entry), _) => {
                 let is_good = match &entry.operation {
                     Operation::Update(update) => is_finite(&update.values),
@@ -127,6 +143,20 @@ impl Checker {
             }
             _ => Ok(()),
         }
+    }
+
+    /// A reader has these values of all keys after an update of its own.
+    pub fn mirrored(
+        &self,
+        reader: WorkerId,
+        clock: Clock,
+        key: Key,
+        values: &[f32],
+    ) -> Outcome<()> {
+        let own = values.chunks(WIDE).nth(usize::try_from(key).unwrap());
+        let servers = self.updated.get(&(reader, clock, key));
+        let error = || format!("PS-5: key {key} is {servers:?}, {reader} has {own:?} at {clock}");
+        ensure(servers.map(Vec::as_slice) == own, error)
     }
 
     /// A pull of iteration `clock` was answered with these rows (PS-4).

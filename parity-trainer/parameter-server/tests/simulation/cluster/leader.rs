@@ -36,7 +36,7 @@ impl Leading {
         };
         let shards = rng.random_range(1..4);
         let cluster = ClusterState {
-            arrays: [COUNTED, TRAINED].map(|array| (array, (ALL, shards))).into(),
+            arrays: [COUNTED, TRAINED, FACTORED].map(|array| (array, (ALL, shards))).into(),
             ..ClusterState::default()
         };
         Self {
@@ -254,7 +254,7 @@ impl Simulation {
             }
             2 | 3 if is_survivable => self.partition(node),
             4 => {
-                let array = if self.rng.random() { COUNTED } else { TRAINED };
+                let array = [COUNTED, TRAINED, FACTORED][self.rng.random_range(0..3)];
                 cluster.arrays.insert(array, (ALL, self.rng.random_range(1..5)));
             }
             5 if alive.len() < 7 => self.start_server(),

@@ -160,12 +160,56 @@ impl Simulation {
         Ok(())
     }
 
+    /// A pull of the mirrored rows has ended: with gradients in place of rows, they become the
+    /// servers' to the bit (PS-5).
+    fn mirrored(&mut self, id: WorkerId, pulled: &Pulled) -> Outcome<()> {
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return Ok(());
+        };
+        let empty = Mirror::new(worker::factored());
+        let mut mirror = std::mem::replace(&mut worker.mirror, empty);
+        let mut pulled = pulled.clone();
+        let parts = Vec::from_iter(pulled.updates.iter().map(|&(part, _)| part));
+        if !mirror.take(ALL, &mut pulled) {
+            self.count("not mirrored");
+        } else if !parts.is_empty() {
+            for key in parts.into_iter().flat_map(|part| part.start..part.end) {
+                self.check.mirrored(id, pulled.clock, key, &pulled.values)?;
+            }
+            self.count("mirrored");
+        }
+        if mirror.held() == Clock(0) && self.model == Consistency::Bsp {
+            let rows = self.servers_rows(pulled.clock);
+            let values = rows.iter().flat_map(|rows| rows.values.to_f32().to_vec());
+            if values.eq(pulled.values.iter().copied()) && pulled.clock == pulled.newest {
+                mirror.set(pulled.clock, &rows);
+            }
+        }
+        if let Some(worker) = self.workers.get_mut(&id) {
+            worker.mirror = mirror;
+        }
+        Ok(())
+    }
+
+    /// The factored array's rows and state in all shards whose tails contain this clock.
+    fn servers_rows(&self, clock: Clock) -> Vec<Rows> {
+        let routes = self.registry.routing.routes().iter();
+        let rows = routes.filter(|route| route.array == FACTORED).filter_map(|route| {
+            let tail = self.servers.get(&route.tail()?)?;
+            let view = tail.shards().find(|view| view.at == route.at())?;
+            let finished = view.clocks.finished(route.range) == Some(clock);
+            finished.then(|| view.store.extract(route.range, usize::MAX))
+        });
+        rows.collect()
+    }
+
     fn done(&mut self, id: WorkerId, handle: Handle, outcome: &TaskOutcome) -> Outcome<()> {
         let Some(worker) = self.workers.get_mut(&id) else {
             return Ok(());
         };
         let pulled = worker.pulls.iter().find(|(pull, _)| *pull == handle);
-        if let (Some((_, array)), Ok(Some(Pulled { clock, values, .. }))) = (pulled, outcome) {
+        if let (Some((_, array)), Ok(Some(pulled))) = (pulled, outcome) {
+            let Pulled { clock, values, .. } = pulled;
             let error = || format!("PS-4: {id} at {} reads rows of {clock}", worker.clock);
             ensure(*clock >= self.model.needed(worker.clock), error)?;
             if *array == COUNTED {
@@ -174,7 +218,12 @@ impl Simulation {
                 self.check.pulled(&members, id, worker.clock, values)?;
             }
         }
-        if worker.finished(handle, outcome) {
+        let mirrored = pulled.is_some_and(|&(_, array)| array == FACTORED);
+        let is_done = worker.finished(handle, outcome);
+        if let (true, Ok(Some(pulled))) = (mirrored, outcome) {
+            self.mirrored(id, pulled)?;
+        }
+        if is_done {
             let think = self.rng.random_range(100..20_000);
             self.at(think, Due::Proceed(id));
         }

@@ -20,7 +20,7 @@ impl Registry {
             Route::new(ShardRef::new(array, ALL, Epoch(1)), chain)
         };
         Self {
-            routing: Routing::new(1, vec![route(COUNTED), route(TRAINED)]).unwrap(),
+            routing: Routing::new(1, [COUNTED, TRAINED, FACTORED].map(&mut route).into()).unwrap(),
             members: Members::default(),
             asked: BTreeMap::new(),
         }

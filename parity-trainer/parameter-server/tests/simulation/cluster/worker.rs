@@ -8,6 +8,7 @@ pub struct Worker {
     pub clock: Clock,
     pub client: Client,
     pub pulls: Vec<(Handle, ArrayId)>,
+    pub mirror: Mirror,
     /// The tasks that have not ended.
     tasks: BTreeMap<Handle, Task>,
     pub gone: bool,
@@ -51,11 +52,13 @@ impl Simulation {
         };
         let consistency = self.model;
         let array = |width| ClientArray { width, consistency };
+        let arrays = [(COUNTED, array(COLUMNS)), (TRAINED, array(2)), (FACTORED, array(WIDE))];
         let worker = Worker {
             joined,
             clock: joined,
-            client: Client::new(id, config, [(COUNTED, array(COLUMNS)), (TRAINED, array(2))]),
+            client: Client::new(id, config, arrays),
             pulls: Vec::new(),
+            mirror: Mirror::new(factored()),
             tasks: BTreeMap::new(),
             gone: false,
         };
@@ -87,13 +90,21 @@ impl Simulation {
                 worker.submit(now, task, &mut actions)?;
             }
         }
+        for (range, values) in factors(&mut self.rng, clock).into_iter().filter(|_| pushes) {
+            let (work, keys) = (Work::Push(values), Keys::All);
+            worker.submit(now, Task { work, array: FACTORED, range, keys, clock }, &mut actions)?;
+        }
         worker.clock = clock.next();
         if worker.clock <= LAST {
             worker.pulls.clear();
             self.check.pulls(id);
-            for array in [COUNTED, TRAINED] {
+            for array in [COUNTED, TRAINED, FACTORED] {
+                let held = match array {
+                    FACTORED => worker.mirror.held(),
+                    _ => Clock(0),
+                };
                 let task = Task {
-                    work: Work::Pull,
+                    work: Work::Pull { held },
                     array,
                     range: ALL,
                     keys: Keys::All,
@@ -169,6 +180,25 @@ impl Simulation {
         self.at_timer(timer, 1_000, Due::WorkerTick(id));
         Ok(())
     }
+}
+
+/// The array whose rows are mirrored.
+pub fn factored() -> Layout {
+    Layout::dense(WIDE, Adam::default())
+}
+
+/// Gradients of the factored array, a matrix of 16 x 24 over all keys, in pieces that are the same
+/// for all workers.
+fn factors(rng: &mut ChaCha8Rng, clock: Clock) -> Vec<(KeyRange, Values)> {
+    let rank = rng.random_range(1..3);
+    let mut random = |count: usize| Vec::from_iter((0..count).map(|_| rng.random_range(-1.0..1.0)));
+    let whole = Values::Factors(Factors::new(rank, &random(16 * rank), &random(24 * rank)));
+    // Readers of all keys at once are sent rows where pieces were pushed.
+    let cut = if clock.0.is_multiple_of(4) { KEYS / 2 } else { 0 };
+    let pieces = [KeyRange::new(0, cut), KeyRange::new(cut, KEYS)].into_iter();
+    let numbers = |range: KeyRange| WIDE * range.start as usize..WIDE * range.end as usize;
+    let pieces = pieces.filter(|range| !range.is_empty());
+    pieces.map(|range| (range, whole.slice(numbers(range)))).collect()
 }
 
 /// Keys of `range` and what the worker pushes for them.
