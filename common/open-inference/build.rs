@@ -1,38 +1,43 @@
-//! Generates the service's client and server. Its messages are in `src/message.rs`, so that neither
-//! protoc nor a parser of its language is needed.
+//! Generates messages, client and server from `proto/open_inference.bin`, so that protoc is needed
+//! only where the protocol itself changes.
 
-fn main() {
+fn main() -> std::io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=proto/open_inference.bin");
     #[cfg(feature = "grpc")]
-    service::generate();
+    service::generate()?;
+    Ok(())
 }
 
 #[cfg(feature = "grpc")]
 mod service {
-    use tonic_build::manual::{Builder, Method, Service};
+    use prost::Message as _;
+    use tonic_prost_build::FileDescriptorSet;
 
-    /// Name in Rust, name in the protocol.
-    const METHODS: [(&str, &str); 7] = [
-        ("server_live", "ServerLive"),
-        ("server_ready", "ServerReady"),
-        ("model_ready", "ModelReady"),
-        ("server_metadata", "ServerMetadata"),
-        ("model_metadata", "ModelMetadata"),
-        ("model_config", "ModelConfig"),
-        ("model_infer", "ModelInfer"),
-    ];
-
-    pub(crate) fn generate() {
-        let service = Service::builder().name("GRPCInferenceService").package("inference");
-        let service = METHODS.iter().fold(service, |service, (name, route)| {
-            let method = Method::builder()
-                .name(name)
-                .route_name(route)
-                .input_type(format!("crate::grpc::message::{route}Request"))
-                .output_type(format!("crate::grpc::message::{route}Response"))
-                .codec_path("crate::grpc::wire::BoundedCodec");
-            service.method(method.build())
-        });
-        Builder::new().compile(&[service.build()]);
+    pub(crate) fn generate() -> std::io::Result<()> {
+        let mut files = FileDescriptorSet::decode(&include_bytes!("proto/open_inference.bin")[..])?;
+        // Streams are answered beside the generated service (`src/grpc/stream.rs`).
+        let services = files.file.iter_mut().flat_map(|file| &mut file.service);
+        services.for_each(|service| service.method.retain(|method| !method.server_streaming()));
+        let message = "crate::grpc::message";
+        tonic_prost_build::configure()
+            .codec_path("crate::grpc::wire::BoundedCodec")
+            .btree_map(".")
+            .bytes(".")
+            .extern_path(".inference.InferParameter", format!("{message}::InferParameter"))
+            .extern_path(
+                ".inference.ModelInferRequest.InferInputTensor",
+                format!("{message}::InferTensor"),
+            )
+            .extern_path(
+                ".inference.ModelInferResponse.InferOutputTensor",
+                format!("{message}::InferTensor"),
+            )
+            // Over REST a configuration is JSON.
+            .type_attribute(".inference.ModelConfig", "#[derive(serde::Serialize)]")
+            .type_attribute(".inference.ModelInput", "#[derive(serde::Serialize)]")
+            .type_attribute(".inference.ModelOutput", "#[derive(serde::Serialize)]")
+            .field_attribute("data_type", "#[serde(serialize_with = \"write_data_type\")]")
+            .compile_fds(files)
     }
 }

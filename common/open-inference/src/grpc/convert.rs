@@ -8,9 +8,9 @@ use serde_json::Value;
 use crate::decode::SHARED_MEMORY;
 use crate::grpc::contents;
 use crate::grpc::message::{
-    DATA_TYPES, InferParameter, InferRequestedOutput, InferTensor, InferTensorContents,
-    ModelConfig, ModelInferRequest, ModelInferResponse, ModelInput, ModelMetadataResponse,
-    ModelOutput, ServerMetadataResponse, TensorMetadata,
+    DataType, InferParameter, InferRequestedOutput, InferTensor, InferTensorContents, ModelConfig,
+    ModelInferRequest, ModelInferResponse, ModelInput, ModelMetadataResponse, ModelOutput,
+    ServerMetadataResponse, TensorMetadata,
 };
 use crate::{
     Datatype, Excerpt, InferRequest, InferResponse, ModelMetadata, Parameters, ProtocolError,
@@ -218,9 +218,9 @@ impl ModelConfig {
                 Datatype::Bytes => "STRING",
                 other => other.name(),
             };
-            let number = (0..).zip(DATA_TYPES).find(|(_, name)| *name == datatype);
+            let datatype = DataType::from_str_name(&format!("TYPE_{datatype}"));
             let dims = tensor.shape.get(1..).unwrap_or_default().to_vec();
-            (tensor.name.clone(), number.map_or(0, |(number, _)| number), dims)
+            (tensor.name.clone(), datatype.unwrap_or_default().into(), dims)
         };
         let input = |(name, data_type, dims)| ModelInput { name, data_type, dims };
         let output = |(name, data_type, dims)| ModelOutput { name, data_type, dims };

@@ -1,7 +1,7 @@
 //! Open Inference Protocol v2 over gRPC, for both sides of a connection.
 //!
 //! [`message`] has the messages of `inference.GRPCInferenceService`; [`InferenceClient`] and
-//! [`InferenceServer`] are generated. [`read_request`] and [`write_request`], [`read_response`] and
+//! [`InferenceServer`] are generated with them. [`read_request`] and [`write_request`], [`read_response`] and
 //! [`write_response`] turn messages into the types that the REST form has too: contents in raw form
 //! are passed on without a copy, typed contents are converted. [`receive`] reads a call's message
 //! within bounds, [`answer_stream`] those of a stream; [`code_of`] gives the gRPC code of an error
@@ -23,10 +23,10 @@ pub use stream::{MODEL_STREAM_INFER, answer_stream};
 pub use wire::{code_of, status_of, timeout_of};
 
 /// Client of the service.
-pub use generated::g_r_p_c_inference_service_client::GRPCInferenceServiceClient as InferenceClient;
+pub use message::grpc_inference_service_client::GrpcInferenceServiceClient as InferenceClient;
 /// Trait that a server implements, and the HTTP service made of it.
-pub use generated::g_r_p_c_inference_service_server::{
-    GRPCInferenceService as InferenceService, GRPCInferenceServiceServer as InferenceServer,
+pub use message::grpc_inference_service_server::{
+    GrpcInferenceService as InferenceService, GrpcInferenceServiceServer as InferenceServer,
 };
 
 /// The service and its messages, as a `FileDescriptorSet` of protobuf: for reflection. It is made of
@@ -43,9 +43,4 @@ pub fn serve<T: InferenceService>(service: T) -> InferenceServer<T> {
         .max_decoding_message_size(usize::MAX)
         .accept_compressed(CompressionEncoding::Gzip)
         .accept_compressed(CompressionEncoding::Deflate)
-}
-
-#[allow(missing_docs, clippy::all, unreachable_pub, reason = "generated")]
-mod generated {
-    include!(concat!(env!("OUT_DIR"), "/inference.GRPCInferenceService.rs"));
 }

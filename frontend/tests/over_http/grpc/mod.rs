@@ -4,8 +4,9 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use parapet_frontend::tenants::Key;
 use parapet_open_inference::grpc::message::{
-    InferTensorContents, ModelInferRequest, ModelInferResponse, ModelMetadataRequest,
-    ModelReadyRequest, ServerLiveRequest, ServerMetadataRequest, ServerReadyRequest,
+    InferTensorContents, ModelConfigRequest, ModelInferRequest, ModelInferResponse,
+    ModelMetadataRequest, ModelReadyRequest, ServerLiveRequest, ServerMetadataRequest,
+    ServerReadyRequest,
 };
 use parapet_open_inference::grpc::{InferenceClient, read_response, write_request};
 use tonic::transport::Channel;
@@ -50,6 +51,11 @@ fn with(name: &'static str, value: &str) -> Request<ModelInferRequest> {
 fn ready(name: &str, version: &str) -> ModelReadyRequest {
     let (name, version) = (name.into(), version.into());
     ModelReadyRequest { name, version }
+}
+
+fn config_of(name: &str, version: &str) -> ModelConfigRequest {
+    let (name, version) = (name.into(), version.into());
+    ModelConfigRequest { name, version }
 }
 
 fn metadata(name: &str, version: &str) -> ModelMetadataRequest {
@@ -112,7 +118,7 @@ async fn keys_and_quotas_hold_over_grpc() {
         client.server_metadata(ServerMetadataRequest {}).await.err(),
         client.model_metadata(metadata("linear", "")).await.err(),
         client.model_ready(ready("linear", "")).await.err(),
-        client.model_config(metadata("linear", "")).await.err(),
+        client.model_config(config_of("linear", "")).await.err(),
     ] {
         assert_eq!(refused.unwrap().code(), Code::Unauthenticated);
     }
@@ -145,14 +151,14 @@ async fn says_what_it_serves() {
     assert_eq!(model.outputs[0].datatype, "FP32");
     let unknown = client.model_metadata(metadata("other", "1")).await;
     assert_eq!(unknown.unwrap_err().code(), Code::NotFound);
-    let unknown = client.model_config(metadata("other", "1")).await;
+    let unknown = client.model_config(config_of("other", "1")).await;
     assert_eq!(unknown.unwrap_err().code(), Code::NotFound);
 }
 
 #[tokio::test]
 async fn configuration_of_a_model_is_that_of_rest() {
     let (cluster, mut client) = start().await;
-    let config = client.model_config(metadata("linear", "1")).await.unwrap().into_inner().config;
+    let config = client.model_config(config_of("linear", "1")).await.unwrap().into_inner().config;
     let config = config.unwrap();
     let (input, output) = (&config.input[0], &config.output[0]);
     assert_eq!((config.max_batch_size, input.data_type, output.data_type), (8, 11, 11));
