@@ -72,7 +72,7 @@ impl Input {
             own.to_mut().extend(self.extra.parameters.clone());
         }
         let id = self.extra.id.as_deref();
-        let encoded = encode_inputs(id, &self.tensors, &own, encoding)?;
+        let encoded = encode_inputs(id, &own, &self.tensors, &[], encoding)?;
         Ok(cell.get_or_init(|| encoded))
     }
 

@@ -44,26 +44,12 @@ pub fn encode_request(
     request: &InferRequest,
     encoding: Encoding,
 ) -> Result<Encoded, ProtocolError> {
-    write_request(
-        request.id.as_deref(),
-        &request.parameters,
-        &request.inputs,
-        &request.outputs,
-        encoding,
-    )
+    let InferRequest { id, parameters, inputs, outputs } = request;
+    encode_inputs(id.as_deref(), parameters, inputs, outputs, encoding)
 }
 
-/// Writes a request of these inputs that asks for all outputs.
+/// Writes a request of these inputs, as [`encode_request`] does; without `outputs`, for all.
 pub fn encode_inputs(
-    id: Option<&str>,
-    inputs: &[Tensor],
-    parameters: &Parameters,
-    encoding: Encoding,
-) -> Result<Encoded, ProtocolError> {
-    write_request(id, parameters, inputs, &[], encoding)
-}
-
-fn write_request(
     id: Option<&str>,
     parameters: &Parameters,
     inputs: &[Tensor],
@@ -71,12 +57,11 @@ fn write_request(
     encoding: Encoding,
 ) -> Result<Encoded, ProtocolError> {
     let binary = |_: &str| encoding == Encoding::Binary;
-    let outputs = outputs.iter().map(|output| OutputHeader {
-        name: &output.name,
-        parameters: OutputParameters {
-            binary_data: output.binary_data,
-            classification: output.classes,
-        },
+    let outputs = outputs.iter().map(|RequestedOutput { name, binary_data, classes }| {
+        let (binary_data, classification) = (*binary_data, *classes);
+        let says = binary_data.is_some() || classification.is_some();
+        let parameters = says.then_some(OutputParameters { binary_data, classification });
+        OutputHeader { name, parameters }
     });
     let header = RequestHeader {
         id,
@@ -190,8 +175,8 @@ struct TensorParameters<'a> {
 #[derive(Serialize)]
 struct OutputHeader<'a> {
     name: &'a str,
-    #[serde(skip_serializing_if = "OutputParameters::is_empty")]
-    parameters: OutputParameters,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<OutputParameters>,
 }
 
 #[derive(Serialize)]
@@ -200,10 +185,4 @@ struct OutputParameters {
     binary_data: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     classification: Option<usize>,
-}
-
-impl OutputParameters {
-    fn is_empty(&self) -> bool {
-        self.binary_data.is_none() && self.classification.is_none()
-    }
 }

@@ -77,20 +77,6 @@ impl Tensor {
 
     /// The values of an FP32 tensor.
     pub fn f32s(&self) -> Result<Vec<f32>, ProtocolError> {
-        let values = self.fp32_elements(self.data.len() / 4)?.iter();
-        Ok(values.map(|bytes| f32::from_le_bytes(*bytes)).collect())
-    }
-
-    /// Copies the values of an FP32 tensor into `out`, which must have as many elements.
-    pub fn copy_f32s_into(&self, out: &mut [f32]) -> Result<(), ProtocolError> {
-        let elements = self.fp32_elements(out.len())?;
-        for (value, bytes) in out.iter_mut().zip(elements) {
-            *value = f32::from_le_bytes(*bytes);
-        }
-        Ok(())
-    }
-
-    fn fp32_elements(&self, count: usize) -> Result<&[[u8; 4]], ProtocolError> {
         if self.datatype != Datatype::Fp32 {
             return Err(ProtocolError::DatatypeMismatch {
                 tensor: self.excerpt(),
@@ -98,10 +84,8 @@ impl Tensor {
                 actual: self.datatype,
             });
         }
-        if self.data.len() != count * 4 {
-            return Err(self.element_count_error(self.data.len() / 4, count));
-        }
-        Ok(self.data.as_chunks().0)
+        let values = self.data.as_chunks().0.iter();
+        Ok(values.map(|bytes| f32::from_le_bytes(*bytes)).collect())
     }
 
     /// Returns true if a floating-point tensor holds a NaN or an infinity;
@@ -186,22 +170,14 @@ impl Tensor {
             return Err(ProtocolError::BytesElement { tensor: self.excerpt(), element: count });
         }
         if count != expected {
-            return Err(self.element_count_error(expected, count));
+            let (tensor, shape) = (self.excerpt(), self.shape.clone());
+            return Err(ProtocolError::ElementCount { tensor, shape, expected, actual: count });
         }
         Ok(())
     }
 
     fn excerpt(&self) -> Excerpt {
         Excerpt::from(&self.name)
-    }
-
-    fn element_count_error(&self, expected: usize, actual: usize) -> ProtocolError {
-        ProtocolError::ElementCount {
-            tensor: self.excerpt(),
-            shape: self.shape.clone(),
-            expected,
-            actual,
-        }
     }
 }
 
