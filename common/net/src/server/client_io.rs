@@ -16,6 +16,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::server::Limits;
+use crate::server::http2::Frames;
+use crate::tls::Application;
 
 /// The longest that a closed connection is still read from.
 const LINGER: Duration = Duration::from_millis(500);
@@ -24,6 +26,8 @@ const LINGER_BYTES: usize = 4 << 20;
 pub(crate) struct ClientIo<S> {
     io: S,
     limits: Limits,
+    /// `None` where the protocol has no frames.
+    frames: Option<Frames>,
     blocked: Option<Blocked>,
     lingering: Lingering,
 }
@@ -45,8 +49,9 @@ enum Lingering {
 }
 
 impl<S> ClientIo<S> {
-    pub(crate) fn new(io: S, limits: &Limits) -> Self {
-        Self { io, limits: *limits, blocked: None, lingering: Lingering::No }
+    pub(crate) fn new(io: S, limits: &Limits, application: Application) -> Self {
+        let frames = (application == Application::Http2).then(Frames::default);
+        Self { io, limits: *limits, frames, blocked: None, lingering: Lingering::No }
     }
 
     fn wrote(
@@ -59,6 +64,9 @@ impl<S> ClientIo<S> {
         }
         if let (Poll::Ready(Ok(bytes)), Some(blocked)) = (&result, &mut self.blocked) {
             blocked.taken += bytes;
+        }
+        if let (Poll::Ready(Ok(bytes)), Some(frames)) = (&result, &mut self.frames) {
+            frames.written += *bytes as u64;
         }
         result
     }
@@ -88,7 +96,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for ClientIo<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(context, buffer)
+        let this = &mut *self;
+        match &mut this.frames {
+            Some(frames) => frames.poll_read(&mut this.io, context, buffer),
+            None => Pin::new(&mut this.io).poll_read(context, buffer),
+        }
     }
 }
 

@@ -156,7 +156,8 @@ impl<P: Protocol> Server<P> {
                 // A handshake is large, and a task's memory is that of its largest branch.
                 Box::pin(serve_within_tls(io, peer, protocol, &tls, limits, draining)).await;
             } else {
-                protocol.serve(ClientIo::new(io, &limits), peer, limits, draining).await;
+                let io = ClientIo::new(io, &limits, P::APPLICATION);
+                protocol.serve(io, peer, limits, draining).await;
             }
             drop(place);
         });
@@ -176,7 +177,8 @@ async fn serve_within_tls<S: Stream, P: Protocol>(
     let serving = async {
         match timeout(limits.header_read_timeout, tls.acceptor(P::APPLICATION).accept(io)).await {
             Ok(Ok(io)) => {
-                Box::pin(protocol.serve(ClientIo::new(io, &limits), peer, limits, draining)).await;
+                let io = ClientIo::new(io, &limits, P::APPLICATION);
+                Box::pin(protocol.serve(io, peer, limits, draining)).await;
             }
             Ok(Err(error)) => tracing::debug!(%error, "no TLS connection"),
             Err(_) => tracing::debug!("no TLS connection in time"),

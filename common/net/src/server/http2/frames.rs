@@ -9,7 +9,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
 
 /// Bytes of other frames than requests' that a connection may bring: a long-lived one's pings.
 const FREE: u64 = 1 << 20;
@@ -75,24 +75,20 @@ impl Tally {
     }
 }
 
-/// A connection's socket, read in turns with others, and for as long as it is read for requests.
-pub(super) struct Frames<S> {
-    io: S,
+/// Reads a connection in turns with others, and for as long as it is read for requests.
+#[derive(Debug, Default)]
+pub(crate) struct Frames {
     tally: Tally,
-    written: u64,
+    /// Bytes written to the connection.
+    pub(crate) written: u64,
     /// Bytes read in this turn.
     turn: usize,
 }
 
-impl<S> Frames<S> {
-    pub(super) fn new(io: S) -> Self {
-        Self { io, tally: Tally::default(), written: 0, turn: 0 }
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Frames<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
+impl Frames {
+    pub(crate) fn poll_read(
+        &mut self,
+        io: &mut (impl AsyncRead + Unpin),
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
@@ -102,7 +98,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Frames<S> {
             return Poll::Pending;
         }
         let before = buffer.filled().len();
-        let read = Pin::new(&mut self.io).poll_read(context, buffer);
+        let read = Pin::new(io).poll_read(context, buffer);
         if read.is_pending() {
             self.turn = 0;
         }
@@ -115,47 +111,6 @@ impl<S: AsyncRead + Unpin> AsyncRead for Frames<S> {
             return Poll::Ready(Err(io::Error::other("frames without requests")));
         }
         Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> Frames<S> {
-    fn wrote(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(Ok(bytes)) = &written {
-            self.written += *bytes as u64;
-        }
-        written
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Frames<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        data: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.io).poll_write(context, data);
-        self.wrote(written)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        data: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.io).poll_write_vectored(context, data);
-        self.wrote(written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(context)
     }
 }
 

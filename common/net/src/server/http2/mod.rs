@@ -24,7 +24,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
-use frames::Frames;
+pub(crate) use frames::Frames;
 use watch::{Over, Watch};
 pub use watch::{RequestBody, ResponseBody};
 
@@ -93,7 +93,7 @@ where
             .max_local_error_reset_streams(MAX_BROKEN_STREAMS)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
-            .serve_connection(TokioIo::new(Frames::new(io)), handler);
+            .serve_connection(TokioIo::new(io), handler);
         let mut connection = pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => Some(ended),
