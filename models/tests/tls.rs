@@ -8,8 +8,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use parapet_models::Instance;
-use parapet_net::test_certificates::{authority, identity, identity_until, revocation_list};
-use parapet_net::tls::{Application, ClientSettings, ClientTls, Identity, server_name};
+use parapet_net::test_certificates::{
+    Identity, authority, identity, identity_until, revocation_list,
+};
+use parapet_net::tls::{Application, ClientSettings, ClientTls, server_name};
 use support::{repository, start};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;

@@ -5,7 +5,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::tls::Identity;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
     IsCa, KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
@@ -14,6 +13,14 @@ use x509_parser::pem::parse_x509_pem;
 
 /// A certificate authority that signs.
 pub type Issuer = CertifiedIssuer<'static, KeyPair>;
+
+/// Certificate chain, the own certificate first, and its key, PEM.
+#[derive(Debug, Clone)]
+#[allow(missing_docs, reason = "the names say what the fields are")]
+pub struct Identity {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
 
 /// Default names of a certificate.
 pub const NAMES: [&str; 2] = ["localhost", "127.0.0.1"];

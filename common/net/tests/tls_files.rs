@@ -6,10 +6,10 @@ use std::fs;
 use std::path::Path;
 
 use parapet_net::test_certificates::{
-    authority, identity, identity_until, replace_key, revocation_list,
+    Identity, authority, identity, identity_until, replace_key, revocation_list,
 };
 use parapet_net::tls::{
-    Application, ClientSettings, ClientTls, Identity, ServerFiles, ServerTls, TlsError, server_name,
+    Application, ClientSettings, ClientTls, ServerFiles, ServerTls, TlsError, server_name,
 };
 
 /// Returns true if both sides agree and a byte gets through.
@@ -38,7 +38,8 @@ fn load_server(
     client_crl: Option<&Path>,
 ) -> Result<ServerTls, TlsError> {
     ServerTls::load(ServerFiles {
-        identity: identity.clone(),
+        certificate: identity.certificate.clone(),
+        key: identity.key.clone(),
         client_ca: client_ca.map(Into::into),
         client_crl: client_crl.map(Into::into),
     })

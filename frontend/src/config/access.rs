@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use parapet_net::tls::{Identity, ServerFiles, ServerTls};
+use parapet_net::tls::{ServerFiles, ServerTls};
 
-use super::settings::{Admin, Tenant, TlsSettings};
+use super::settings::{Admin, Tenant};
 use super::{At, ConfigError};
 use crate::tenants::{KeyHash, MixingDomain, TenantConfig};
 
@@ -38,17 +38,10 @@ pub(super) fn resolve_admin(
 
 pub(super) fn resolve_listener(
     at: &At<'_>,
-    tls: Option<&TlsSettings>,
+    tls: Option<&ServerFiles>,
 ) -> Result<Option<Arc<ServerTls>>, ConfigError> {
-    let Some(tls) = tls else { return Ok(None) };
-    let beside = |file: &_| at.folder().join::<&std::path::PathBuf>(file);
-    let (certificate, key) = (beside(&tls.certificate), beside(&tls.key));
-    let files = ServerFiles {
-        identity: Identity { certificate, key },
-        client_ca: tls.client_ca.as_ref().map(beside),
-        client_crl: tls.client_crl.as_ref().map(beside),
-    };
-    let loaded = ServerTls::load(files).map_err(|error| at.tls(&error))?;
+    let Some(files) = tls else { return Ok(None) };
+    let loaded = files.load(at.folder()).map_err(|error| at.tls(&error))?;
     Ok(Some(Arc::new(loaded)))
 }
 

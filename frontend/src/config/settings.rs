@@ -8,7 +8,7 @@ use parapet_config::log::LogFormat;
 use parapet_config::{address, toml_file};
 use parapet_encoder::{Decoding, EncoderKind};
 use parapet_frontend_core::{StrategyConfig, millis};
-use parapet_net::tls::ClientSettings;
+use parapet_net::tls::{ClientSettings, ServerFiles};
 use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -37,16 +37,7 @@ pub(super) struct Admin {
     pub(super) listen: SocketAddr,
     #[serde(default)]
     pub(super) key_sha256: Vec<String>,
-    pub(super) tls: Option<TlsSettings>,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct TlsSettings {
-    pub(super) certificate: PathBuf,
-    pub(super) key: PathBuf,
-    pub(super) client_ca: Option<PathBuf>,
-    pub(super) client_crl: Option<PathBuf>,
+    pub(super) tls: Option<ServerFiles>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -90,7 +81,7 @@ pub struct ServerSettings {
     pub max_headers: usize,
     pub max_body_bytes: usize,
     pub max_bodies_bytes: usize,
-    pub(super) tls: Option<TlsSettings>,
+    pub(super) tls: Option<ServerFiles>,
     pub metrics: Option<bool>,
     #[serde(rename = "drain_delay_ms", with = "millis")]
     pub drain_delay: Duration,

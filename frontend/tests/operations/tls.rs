@@ -9,9 +9,11 @@ use http::{Request, Uri};
 use http_body_util::Full;
 use hyper_util::rt::TokioIo;
 use parapet_net::client::{Connections, Limits, Tls};
-use parapet_net::test_certificates::{authority, identity, identity_until, revocation_list};
+use parapet_net::test_certificates::{
+    Identity, authority, identity, identity_until, revocation_list,
+};
 use parapet_net::tls::{
-    Application, ClientSettings, ClientTls, Identity, ServerFiles, ServerTls, server_name,
+    Application, ClientSettings, ClientTls, ServerFiles, ServerTls, server_name,
 };
 use parapet_open_inference::grpc::{InferenceClient, read_response, write_request};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
@@ -29,8 +31,8 @@ fn client(ca: &Path, identity: Option<&Identity>) -> ClientTls {
 
 /// An instance within TLS by this identity.
 async fn secure_instance(identity: Identity, client_ca: Option<&Path>) -> SocketAddr {
-    let files =
-        ServerFiles { identity, client_ca: client_ca.map(Path::to_owned), client_crl: None };
+    let (Identity { certificate, key }, client_ca) = (identity, client_ca.map(Path::to_owned));
+    let files = ServerFiles { certificate, key, client_ca, client_crl: None };
     instance::start(Some(Arc::new(ServerTls::load(files).unwrap()))).await
 }
 

@@ -12,7 +12,7 @@ use parapet_config::FileError;
 use parapet_config::log::LogFormat;
 use parapet_config::repository::ModelEntry;
 use parapet_net::server::Limits;
-use parapet_net::tls::{Identity, ServerFiles};
+use parapet_net::tls::ServerFiles;
 use serde::Deserialize;
 use serde_with::DeserializeFromStr;
 
@@ -209,7 +209,7 @@ fn tls(
     }
     match (certificate, key) {
         (Some(certificate), Some(key)) => {
-            Ok(Some(ServerFiles { identity: Identity { certificate, key }, client_ca, client_crl }))
+            Ok(Some(ServerFiles { certificate, key, client_ca, client_crl }))
         }
         (Some(_), None) => half("tls-certificate", "tls-key"),
         (None, Some(_)) => half("tls-key", "tls-certificate"),

@@ -62,15 +62,6 @@ impl TlsError {
     }
 }
 
-/// Certificate chain, the own certificate first, and its key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
-    /// The certificates, PEM.
-    pub certificate: PathBuf,
-    /// The key of the first, PEM.
-    pub key: PathBuf,
-}
-
 /// Protocol within TLS; each side offers one alone (ALPN).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Application {

@@ -12,7 +12,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::tls::credentials::{Contents, Credentials, Side};
 use crate::tls::trust::Trust;
-use crate::tls::{Application, Expiry, Identity, TlsError, provider, server_name};
+use crate::tls::{Application, Expiry, TlsError, provider, server_name};
 
 /// A client's side as it is configured.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,14 +127,30 @@ impl Side for ClientSettings {
 }
 
 /// The files of a server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ServerFiles {
-    /// Certificate and key of the server.
-    pub identity: Identity,
+    /// Certificate chain, the own certificate first, PEM.
+    pub certificate: PathBuf,
+    /// Its key, PEM.
+    pub key: PathBuf,
     /// Authorities that sign the clients' certificates, PEM; clients need none without it.
     pub client_ca: Option<PathBuf>,
     /// Revocation lists, PEM: one of each authority.
     pub client_crl: Option<PathBuf>,
+}
+
+impl ServerFiles {
+    /// Reads the files, whose relative paths count from `folder`.
+    pub fn load(&self, folder: &Path) -> Result<ServerTls, TlsError> {
+        let path = |file: &PathBuf| folder.join(file);
+        ServerTls::load(Self {
+            certificate: path(&self.certificate),
+            key: path(&self.key),
+            client_ca: self.client_ca.as_ref().map(path),
+            client_crl: self.client_crl.as_ref().map(path),
+        })
+    }
 }
 
 /// TLS settings of a server.
@@ -151,9 +167,8 @@ impl Side for ServerFiles {
     type Config = ServerConfig;
 
     fn paths(&self) -> [Option<&PathBuf>; 4] {
-        let Identity { certificate, key } = &self.identity;
         let (ca, crl) = (self.client_ca.as_ref(), self.client_crl.as_ref());
-        [Some(certificate), Some(key), ca, crl]
+        [Some(&self.certificate), Some(&self.key), ca, crl]
     }
 
     fn configure(&self, contents: Contents<'_>) -> Result<(ServerConfig, Expiry), TlsError> {
@@ -187,7 +202,7 @@ mod tests {
 
     use super::*;
 
-    use crate::test_certificates::{authority, identity, revocation_list};
+    use crate::test_certificates::{Identity, authority, identity, revocation_list};
 
     #[test]
     fn certificates_are_renewed_beside_a_list_that_is_overdue() {
@@ -195,7 +210,8 @@ mod tests {
         let (issuer, ca) = authority(folder.path(), "ca");
         let own = identity(folder.path(), "server", &issuer);
         let crl = revocation_list(folder.path(), "ca", &issuer, &[], 2002);
-        let files = ServerFiles { identity: own, client_ca: Some(ca), client_crl: Some(crl) };
+        let Identity { certificate, key } = own;
+        let files = ServerFiles { certificate, key, client_ca: Some(ca), client_crl: Some(crl) };
         // As if it had been in time when it was read.
         let tls = ServerTls::read(files).unwrap();
         assert!(matches!(tls.reload(), Err(TlsError::Expired { .. })));

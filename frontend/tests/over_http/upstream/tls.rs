@@ -10,9 +10,9 @@ use std::sync::atomic::AtomicUsize;
 use parapet_frontend::config::ModelConfig;
 use parapet_frontend::upstream::Place;
 use parapet_net::test_certificates::{
-    Issuer, authority, expired_identity, identity, identity_for, revocation_list,
+    Identity, Issuer, authority, expired_identity, identity, identity_for, revocation_list,
 };
-use parapet_net::tls::{Identity, TlsAcceptor, TlsFailure};
+use parapet_net::tls::{TlsAcceptor, TlsFailure};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
