@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use rand::RngCore as _;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
@@ -18,7 +19,7 @@ impl Key {
     pub fn generate() -> Self {
         let mut bits = [0; 32];
         rand::rng().fill_bytes(&mut bits);
-        Self(format!("{PREFIX}{}", hex(&bits)))
+        Self(format!("{PREFIX}{}", HEXLOWER.encode(&bits)))
     }
 
     pub fn text(&self) -> &str {
@@ -52,7 +53,7 @@ impl KeyHash {
 
 impl fmt::Display for KeyHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex(&self.0))
+        f.write_str(&HEXLOWER.encode(&self.0))
     }
 }
 
@@ -71,21 +72,9 @@ impl FromStr for KeyHash {
     type Err = NoKeyHash;
 
     fn from_str(text: &str) -> Result<Self, NoKeyHash> {
-        // `from_str_radix` takes a sign.
-        if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            return Err(NoKeyHash);
-        }
-        let mut hash = [0; 32];
-        for (byte, index) in hash.iter_mut().zip((0..).step_by(2)) {
-            let digits = text.get(index..index + 2).ok_or(NoKeyHash)?;
-            *byte = u8::from_str_radix(digits, 16).map_err(|_| NoKeyHash)?;
-        }
-        Ok(Self(hash))
+        let hash = HEXLOWER_PERMISSIVE.decode(text.as_bytes()).map_err(|_| NoKeyHash)?;
+        Ok(Self(hash.try_into().map_err(|_| NoKeyHash)?))
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
