@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
 use crate::app::{App, ListenersTls, Serving};
-use crate::config::{ConfigError, FrontendConfig};
+use crate::config::{ConfigError, FrontendConfig, ServerSettings};
 use crate::model::ServedModel;
 
 #[derive(Debug, Error)]
@@ -16,7 +17,7 @@ pub enum ReloadError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     #[error("{0} has changed, which takes a restart; nothing was reloaded")]
-    NeedsRestart(&'static str),
+    NeedsRestart(String),
     #[error("{0}")]
     NotNow(&'static str),
 }
@@ -67,7 +68,7 @@ impl App {
         // The listeners keep the files that they were started with; what is in them may change.
         let files = |tls: &ListenersTls| tls.each().map(|tls| tls.map(|tls| tls.files().clone()));
         if files(&ListenersTls::of(&config)) != files(&self.tls) {
-            return Err(ReloadError::NeedsRestart("the file of a certificate or key"));
+            return Err(ReloadError::NeedsRestart("the file of a certificate or key".to_owned()));
         }
         self.reload_certificates();
         let after = Arc::new(Serving::start(config, Some(&*before), &self.metrics));
@@ -103,40 +104,26 @@ impl App {
     }
 }
 
-/// Sockets and threads are what they are.
+/// Settings of `[server]` that a reload brings into force; sockets and threads are what they are.
+const RELOADED: [&str; 4] = ["body_read_timeout_ms", "max_body_bytes", "metrics", "tls"];
+
 fn check_fixed(before: &Serving, after: &FrontendConfig) -> Result<(), ReloadError> {
-    let (old, new) = (&before.server, &after.server);
-    macro_rules! check {
-        ($($name:literal: $field:ident;)*) => {$(
-            if old.$field != new.$field {
-                return Err(ReloadError::NeedsRestart($name));
-            }
-        )*};
-    }
-    check! {
-        "server.listen": listen;
-        "server.grpc_listen": grpc_listen;
-        "server.grpc_max_streams": grpc_max_streams;
-        "server.max_connections": max_connections;
-        "server.max_connections_per_peer": max_connections_per_peer;
-        "server.max_connection_age_ms": max_connection_age;
-        "server.header_read_timeout_ms": header_read_timeout;
-        "server.write_timeout_ms": write_timeout;
-        "server.min_write_bytes_per_s": min_write_rate;
-        "server.max_header_bytes": max_header_bytes;
-        "server.max_headers": max_headers;
-        "server.max_bodies_bytes": max_bodies_bytes;
-        "server.drain_delay_ms": drain_delay;
-        "server.drain_grace_ms": drain_grace;
-        "server.log_format": log_format;
+    let settings = |server: &ServerSettings| serde_json::to_value(server).unwrap_or_default();
+    let (old, new) = (settings(&before.server), settings(&after.server));
+    let mut fixed = old.as_object().into_iter().flatten();
+    let has_changed = |(name, value): &(&String, &Value)| {
+        !RELOADED.contains(&name.as_str()) && new.get(*name) != Some(*value)
+    };
+    if let Some((name, _)) = fixed.find(has_changed) {
+        return Err(ReloadError::NeedsRestart(format!("server.{name}")));
     }
     if before.traces != after.traces {
-        return Err(ReloadError::NeedsRestart("[traces]"));
+        return Err(ReloadError::NeedsRestart("[traces]".to_owned()));
     }
     let listen = before.admin.as_ref().map(|admin| admin.listen);
     match listen == after.admin.as_ref().map(|admin| admin.listen) {
         true => Ok(()),
-        false => Err(ReloadError::NeedsRestart("admin.listen")),
+        false => Err(ReloadError::NeedsRestart("admin.listen".to_owned())),
     }
 }
 
