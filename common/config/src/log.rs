@@ -1,6 +1,7 @@
 //! Logs of the programs: lines on standard error, whose level `RUST_LOG` sets, for all of a program
 //! (`debug`) or by target (`parapet_frontend=debug,warn`).
 
+use std::error::Error;
 use std::io::IsTerminal as _;
 
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,14 @@ pub fn start(format: LogFormat, default: LevelFilter) {
     };
     let filter = filter(std::env::var("RUST_LOG").ok().as_deref(), default);
     tracing_subscriber::registry().with(lines.with_filter(filter)).init();
+}
+
+/// An error and its causes in one line, but for causes that it tells itself.
+pub fn one_line(error: &(dyn Error + 'static)) -> String {
+    let causes = std::iter::successors(error.source(), |&cause| cause.source());
+    causes.map(ToString::to_string).fold(error.to_string(), |said, cause| {
+        if said.contains(&cause) { said } else { format!("{said}: {cause}") }
+    })
 }
 
 fn filter(asked: Option<&str>, default: LevelFilter) -> Targets {

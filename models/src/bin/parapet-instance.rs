@@ -15,21 +15,10 @@ fn main() -> ExitCode {
     match run(Settings::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("parapet-instance: {}", line(&error));
+            eprintln!("parapet-instance: {}", log::one_line(error.as_ref()));
             ExitCode::from(2)
         }
     }
-}
-
-/// The error and its causes, each once: typed errors name theirs themselves.
-fn line(error: &anyhow::Error) -> String {
-    let mut line = error.to_string();
-    for cause in error.chain().skip(1).map(ToString::to_string) {
-        if !line.contains(&cause) {
-            line = format!("{line}: {cause}");
-        }
-    }
-    line
 }
 
 fn run(flags: Settings) -> anyhow::Result<()> {

@@ -26,6 +26,7 @@ use anyhow::Context;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use parapet_config::log::one_line;
 use parapet_loadgen::report::schemas;
 use tokio::runtime::Runtime;
 
@@ -90,7 +91,7 @@ fn main() -> ExitCode {
         Command::Schema { report } => show_schema(&report),
     };
     done.unwrap_or_else(|Error { code, cause }| {
-        eprintln!("parapet-loadgen: {}", one_line(&cause));
+        eprintln!("parapet-loadgen: {}", one_line(cause.as_ref()));
         ExitCode::from(code)
     })
 }
@@ -141,17 +142,6 @@ fn complaint(error: &clap::Error) -> String {
     let lines = lines.take_while(|line| !line.starts_with("Usage:"));
     let said = lines.filter(|line| !line.is_empty() && !line.starts_with("For more"));
     format!("{}; see --help", said.collect::<Vec<_>>().join(" ").trim_start_matches("error: "))
-}
-
-/// An error and its causes, but for those that it tells itself.
-fn one_line(error: &anyhow::Error) -> String {
-    let mut said = error.to_string();
-    for cause in error.chain().skip(1).map(ToString::to_string) {
-        if !said.contains(&cause) {
-            said = format!("{said}: {cause}");
-        }
-    }
-    said
 }
 
 #[cfg(test)]
