@@ -129,7 +129,7 @@ impl<I, O> Core<I, O> {
     }
 
     pub(crate) fn count(&mut self, class: ClassId, fate: Fate) {
-        self.stats.count(fate);
+        self.stats.redundant.count(fate);
         let class = usize::from(class.0);
         if self.redundancy_outcomes.len() <= class {
             self.redundancy_outcomes.resize(class + 1, RedundancyOutcomes::default());

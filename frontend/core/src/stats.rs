@@ -2,8 +2,8 @@
 
 /// Running totals since the engine's start, but for the gauges at the end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say what the fields are")]
 pub struct Stats {
-    /// Number of accepted queries.
     pub accepted: u64,
     /// Queries refused because a bound was reached.
     pub rejected: u64,
@@ -23,7 +23,6 @@ pub struct Stats {
     pub abandoned: u64,
     /// Attempts after a failed one.
     pub retries: u64,
-    /// Coding groups encoded.
     pub groups_encoded: u64,
     /// Of those, completed with recently answered queries (CG-5).
     pub groups_completed_with_fillers: u64,
@@ -31,18 +30,8 @@ pub struct Stats {
     pub groups_spared: u64,
     /// Queries that joined no group: too many kinds of query were about, or they may join none.
     pub uncoded: u64,
-    /// Redundant requests sent: copies, requests to a backup model, parity queries. One that
-    /// was withdrawn before its turn came is not among them. Each ends as exactly one of won,
-    /// wasted and failed.
-    pub redundant_issued: u64,
-    /// Of those, with an outcome that answered a query.
-    pub redundant_won: u64,
-    /// Of those, with an outcome that no query needed, or withdrawn.
-    pub redundant_wasted: u64,
-    /// Not sent: budget, overload, no instance for it (CG-7).
-    pub redundant_shed: u64,
-    /// Of those sent, failed.
-    pub redundant_failed: u64,
+    /// Of redundant requests: copies, requests to a backup model, parity queries.
+    pub redundant: RedundancyOutcomes,
     /// Reconstructions refused: they came after the exact prediction, or were not finite.
     pub reconstructions_dropped: u64,
     /// Queries that were late with no way to reconstruct them when they came to be.
@@ -69,18 +58,18 @@ pub struct Stats {
     pub hold_back_us: u64,
 }
 
-/// Outcomes of redundant requests, as in [`Stats`], for one class of requests.
+/// Outcomes of redundant requests. Each that was sent ends as exactly one of won, wasted and failed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RedundancyOutcomes {
-    /// Number of requests sent.
+    /// Sent; one that was withdrawn before its turn came is not among them.
     pub issued: u64,
-    /// Answered a query.
+    /// Of those, with an outcome that answered a query.
     pub won: u64,
-    /// Not needed in the end.
+    /// Of those, with an outcome that no query needed, or withdrawn.
     pub wasted: u64,
-    /// Number of requests not sent.
+    /// Not sent: budget, overload, no instance for it (CG-7).
     pub shed: u64,
-    /// Number of requests that failed.
+    /// Of those sent, failed.
     pub failed: u64,
 }
 
@@ -92,18 +81,6 @@ pub(crate) enum Fate {
     Wasted,
     Shed,
     Failed,
-}
-
-impl Stats {
-    pub(crate) fn count(&mut self, fate: Fate) {
-        match fate {
-            Fate::Issued => self.redundant_issued += 1,
-            Fate::Won => self.redundant_won += 1,
-            Fate::Wasted => self.redundant_wasted += 1,
-            Fate::Shed => self.redundant_shed += 1,
-            Fate::Failed => self.redundant_failed += 1,
-        }
-    }
 }
 
 impl RedundancyOutcomes {

@@ -41,7 +41,7 @@ fn group(harness: &mut Harness, k: usize) -> Vec<usize> {
 }
 
 fn issued(harness: &mut Harness) -> u64 {
-    harness.engine.stats().redundant_issued
+    harness.engine.stats().redundant.issued
 }
 
 #[test]
@@ -56,8 +56,8 @@ fn a_group_that_is_answered_in_time_sends_none() {
     harness.advance(MINUTE);
     let after = harness.engine.stats();
     assert_eq!(after.groups_spared, before.groups_spared + 1);
-    assert_eq!(after.redundant_issued, before.redundant_issued);
-    assert_eq!(after.redundant_shed, before.redundant_shed);
+    assert_eq!(after.redundant.issued, before.redundant.issued);
+    assert_eq!(after.redundant.shed, before.redundant.shed);
     assert_eq!(after.groups_encoded, before.groups_encoded);
     assert_eq!(after.groups_tracked, 0);
 }
@@ -108,8 +108,8 @@ fn a_parity_query_that_straggles_is_sent_to_another_instance() {
     harness.expect(frozen, Fate::Reconstructed);
     assert_eq!(harness.took(frozen), HOLD_BACK + 2 * MS);
     let stats = harness.engine.stats();
-    let ended = stats.redundant_won + stats.redundant_wasted + stats.redundant_failed;
-    assert_eq!((stats.redundant_issued, stats.redundant_won), (ended, 1));
+    let ended = stats.redundant.won + stats.redundant.wasted + stats.redundant.failed;
+    assert_eq!((stats.redundant.issued, stats.redundant.won), (ended, 1));
 }
 
 #[test]

@@ -36,14 +36,14 @@ fn a_group_that_is_open_when_redundancy_is_switched_off_still_helps_its_members(
     harness.expect(before, Fate::Reconstructed);
     harness.expect(alone, Fate::Reconstructed);
     assert_eq!(harness.fate(after), &Fate::Waiting, "it has no group");
-    let issued = harness.engine.stats().redundant_issued;
+    let issued = harness.engine.stats().redundant.issued;
     for _ in 0..4 {
         harness.arrive(0, true, SECOND).unwrap();
     }
     harness.advance(2 * HOLD_BACK);
     harness.compute();
     // Nothing is added for new queries.
-    assert_eq!(harness.engine.stats().redundant_issued, issued);
+    assert_eq!(harness.engine.stats().redundant.issued, issued);
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn totals(stats: &Stats) -> Value {
         "deadline_exceeded": stats.deadline_exceeded,
         "abandoned": stats.abandoned,
         "retries": stats.retries,
-        "shed": stats.redundant_shed,
+        "shed": stats.redundant.shed,
         "late_unrecoverable": stats.late_unrecoverable,
         "groups_encoded": stats.groups_encoded,
         "groups_filled": stats.groups_completed_with_fillers,

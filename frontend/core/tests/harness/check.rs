@@ -70,7 +70,7 @@ impl Harness {
             assert!(by_class as f64 <= allowed, "CG-7: {by_class} issued by {name}");
             issued += by_class;
         }
-        assert_eq!(issued, stats.redundant_issued);
+        assert_eq!(issued, stats.redundant.issued);
     }
 
     pub(super) fn check_encode(&mut self, group: GroupId, row: Row, inputs: Vec<Arc<Input>>) {

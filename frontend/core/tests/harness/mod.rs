@@ -406,8 +406,8 @@ impl Harness {
         let answered = predicted + stats.failed + stats.abandoned;
         assert_eq!(stats.accepted, answered, "CG-1");
         assert_eq!(stats.accepted as usize, self.clients.len());
-        let ended = stats.redundant_won + stats.redundant_wasted + stats.redundant_failed;
+        let ended = stats.redundant.won + stats.redundant.wasted + stats.redundant.failed;
         // Every redundant request ends one way.
-        assert_eq!(stats.redundant_issued, ended, "{stats:?}");
+        assert_eq!(stats.redundant.issued, ended, "{stats:?}");
     }
 }

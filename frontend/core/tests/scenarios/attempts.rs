@@ -96,18 +96,18 @@ fn with_slots_one_parity_output_answers_a_group_whose_members_are_all_late() {
         assert_eq!(harness.took(query), HOLD_BACK);
     }
     let stats = harness.engine.stats();
-    assert_eq!((stats.redundant_won, stats.late_unrecoverable), (1, 0));
+    assert_eq!((stats.redundant.won, stats.late_unrecoverable), (1, 0));
 }
 
 #[test]
 fn with_slots_a_group_with_fillers_has_its_share_of_the_rows() {
     let mut harness = coded_with(slots_config(4, 2));
     for members in [4, 1, 2, 3] {
-        let before = harness.engine.stats().redundant_issued;
+        let before = harness.engine.stats().redundant.issued;
         let queries: Vec<usize> = (0..members).map(|_| harness.query()).collect();
         harness.advance(FLUSH_AFTER);
         harness.compute();
-        let issued = harness.engine.stats().redundant_issued - before;
+        let issued = harness.engine.stats().redundant.issued - before;
         assert_eq!(issued, if members > 2 { 2 } else { 1 }, "{members} of 4");
         for query in queries {
             harness.complete_client(query, None);
@@ -184,7 +184,7 @@ fn when_late_a_query_that_is_answered_in_time_joins_no_group() {
     }
     harness.advance(MINUTE);
     let stats = harness.engine.stats();
-    assert_eq!((stats.redundant_issued, stats.groups_tracked), (0, 0));
+    assert_eq!((stats.redundant.issued, stats.groups_tracked), (0, 0));
     assert_eq!(stats.kept_bytes, 0);
 }
 
@@ -196,10 +196,10 @@ fn when_late_queries_that_are_late_together_share_one_parity_query() {
     harness.complete_client(in_time, None);
     harness.advance(HOLD_BACK);
     harness.compute();
-    assert_eq!(harness.engine.stats().redundant_issued, 0, "more may be late");
+    assert_eq!(harness.engine.stats().redundant.issued, 0, "more may be late");
     harness.advance(MS);
     harness.compute();
-    assert_eq!(harness.engine.stats().redundant_issued, 1);
+    assert_eq!(harness.engine.stats().redundant.issued, 1);
     harness.complete_parity(None);
     harness.compute();
     for query in [first, second] {
@@ -219,7 +219,7 @@ fn when_late_a_lost_query_is_reconstructed_at_once_and_an_exact_one_wins() {
     let [lost, late] = harness.pair();
     harness.complete_client(lost, Some(FailureKind::Refused));
     harness.compute();
-    assert_eq!(harness.engine.stats().redundant_issued, 1);
+    assert_eq!(harness.engine.stats().redundant.issued, 1);
     harness.complete_parity(None);
     harness.compute();
     harness.expect(lost, Fate::Reconstructed);

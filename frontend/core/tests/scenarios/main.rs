@@ -64,7 +64,7 @@ fn a_straggler_is_reconstructed_from_its_group() {
             if (reconstruction[0] - truth[0]).abs() < 1e-3),
         "the late truth is compared"
     );
-    assert_eq!(harness.engine.stats().redundant_won, 1);
+    assert_eq!(harness.engine.stats().redundant.won, 1);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn without_hold_back_groups_still_fill_with_queries() {
     harness.compute();
     let stats = harness.engine.stats();
     // One parity query for the two of them.
-    assert_eq!(stats.redundant_issued - before.redundant_issued, 1);
+    assert_eq!(stats.redundant.issued - before.redundant.issued, 1);
     // No query has had time to be late.
     assert_eq!(stats.late_unrecoverable, before.late_unrecoverable);
     harness.complete_client(other, None);
@@ -243,7 +243,7 @@ fn cg7_without_parity_instances_serving_goes_on_plainly() {
         harness.complete_client(query, None);
         harness.expect(query, Fate::Exact);
     }
-    assert_eq!(harness.engine.stats().redundant_shed, 2);
+    assert_eq!(harness.engine.stats().redundant.shed, 2);
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn cg7_redundant_work_is_shed_first_when_queries_queue() {
     }
     // The first group was encoded, the second one shed.
     assert_eq!(harness.encodes.len(), 1);
-    assert_eq!(harness.engine.stats().redundant_shed, 1);
+    assert_eq!(harness.engine.stats().redundant.shed, 1);
 }
 
 #[test]

@@ -58,8 +58,8 @@ fn replicate_the_first_answer_wins_and_the_losers_are_withdrawn() {
     assert_eq!(harness.fate(query), &Fate::Hedged, "by a copy");
     assert!(harness.sent.is_empty(), "the losers are withdrawn");
     let stats = harness.engine.stats();
-    assert_eq!((stats.redundant_issued, stats.redundant_won), (2, 1));
-    assert_eq!(stats.redundant_wasted, 1);
+    assert_eq!((stats.redundant.issued, stats.redundant.won), (2, 1));
+    assert_eq!(stats.redundant.wasted, 1);
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn replicate_the_own_request_may_win() {
     let query = harness.arrive(0, false, MINUTE).unwrap();
     harness.complete_at(query, 0, None);
     harness.expect(query, Fate::Exact);
-    assert_eq!(harness.engine.stats().redundant_wasted, 1);
+    assert_eq!(harness.engine.stats().redundant.wasted, 1);
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn an_error_of_one_copy_does_not_end_the_query_while_another_runs() {
     let places = harness.places(query);
     harness.complete_at(query, places[1], Some(FailureKind::Refused));
     assert_eq!(harness.fate(query), &Fate::Waiting, "its own request is");
-    assert_eq!(harness.engine.stats().redundant_failed, 1);
+    assert_eq!(harness.engine.stats().redundant.failed, 1);
     harness.complete_at(query, places[0], Some(FailureKind::Refused));
     // The last error ends it.
     harness.expect(query, Fate::Failed(FailureKind::Refused));
@@ -114,7 +114,7 @@ fn copies_are_shed_first() {
     assert_eq!(harness.places(queries[1]).len(), 1);
     assert!(harness.places(queries[2]).is_empty(), "waits itself");
     // So that it gets no copy.
-    assert_eq!(harness.engine.stats().redundant_shed, 1);
+    assert_eq!(harness.engine.stats().redundant.shed, 1);
     harness.set_up(instance(0, 2), false);
 }
 
@@ -128,7 +128,7 @@ fn with_one_instance_left_serving_goes_on_plainly() {
     assert_eq!(harness.places(query), [0]);
     harness.complete_at(query, 0, None);
     harness.expect(query, Fate::Exact);
-    assert_eq!(harness.engine.stats().redundant_shed, 1);
+    assert_eq!(harness.engine.stats().redundant.shed, 1);
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn hedge_a_punctual_query_costs_nothing() {
     let query = harness.query();
     harness.complete_client(query, None);
     harness.advance(10 * HOLD_BACK);
-    assert_eq!(harness.engine.stats().redundant_issued, 0);
+    assert_eq!(harness.engine.stats().redundant.issued, 0);
 }
 
 #[test]
@@ -165,12 +165,12 @@ fn hedge_the_budget_holds_when_everything_is_late() {
     harness.advance(HOLD_BACK);
     let stats = harness.engine.stats();
     // The burst, but for what is kept: the bucket was full all the while.
-    assert_eq!((stats.redundant_issued, stats.redundant_shed), (2, 18));
+    assert_eq!((stats.redundant.issued, stats.redundant.shed), (2, 18));
     harness.advance(HOLD_BACK);
     let stats = harness.engine.stats();
-    assert_eq!((stats.redundant_issued, stats.redundant_shed), (3, 18), "for one of the longest");
+    assert_eq!((stats.redundant.issued, stats.redundant.shed), (3, 18), "for one of the longest");
     harness.advance(HOLD_BACK);
-    assert_eq!(harness.engine.stats().redundant_issued, 3);
+    assert_eq!(harness.engine.stats().redundant.issued, 3);
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn a_withdrawn_copy_that_never_left_was_never_issued() {
     harness.expect(a, Fate::Exact);
     harness.expect(b, Fate::Exact);
     // That of a never left.
-    assert_eq!(harness.engine.stats().redundant_issued, 1);
+    assert_eq!(harness.engine.stats().redundant.issued, 1);
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn backup_the_deployed_models_word_counts_while_it_is_in_time() {
     harness.complete_client(query, None);
     harness.expect(query, Fate::Exact);
     let stats = harness.engine.stats();
-    assert_eq!((stats.redundant_issued, stats.redundant_wasted), (1, 1));
+    assert_eq!((stats.redundant.issued, stats.redundant.wasted), (1, 1));
 }
 
 #[test]
