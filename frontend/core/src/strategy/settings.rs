@@ -255,6 +255,10 @@ pub(super) const fn number<const N: usize>() -> usize {
     N
 }
 
+pub(super) const fn whole<const N: u16>() -> f64 {
+    N as f64
+}
+
 pub(super) const fn ms<const N: u64>() -> Duration {
     Duration::from_millis(N)
 }

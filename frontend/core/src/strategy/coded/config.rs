@@ -62,10 +62,10 @@ pub struct CodedConfig {
     pub parity_timeout: Duration,
     /// Parity queries allowed for each accepted query over time. A full group costs r / k; a
     /// flushed one more.
-    #[serde(default = "redundant_share")]
+    #[serde(default = "settings::whole::<1>")]
     pub redundant_share: f64,
     /// Parity queries allowed at once beyond that.
-    #[serde(default = "redundant_burst")]
+    #[serde(default = "settings::whole::<16>")]
     pub redundant_burst: f64,
     /// Issue no parity queries while more queries than this wait for a slot of the deployed model;
     /// as many as it has slots if `None`.
@@ -96,12 +96,6 @@ impl CodedConfig {
 
 const fn first_redundant() -> PoolId {
     PoolId::FIRST_REDUNDANT
-}
-const fn redundant_share() -> f64 {
-    1.0
-}
-const fn redundant_burst() -> f64 {
-    16.0
 }
 const fn audit_every() -> u64 {
     50
