@@ -3,7 +3,7 @@
 /// A token bucket that is filled by accepted queries instead of time, so that it needs no clock:
 /// extra work stays below `share` of the requests, plus a burst.
 #[derive(Debug, Clone)]
-pub struct TokenBucket {
+pub(crate) struct TokenBucket {
     share: f64,
     burst: f64,
     tokens: f64,
@@ -11,23 +11,22 @@ pub struct TokenBucket {
 
 impl TokenBucket {
     /// Extra work of at most `share` a query over time, and `burst` at once; starts full.
-    pub fn new(share: f64, burst: f64) -> Self {
+    pub(crate) fn new(share: f64, burst: f64) -> Self {
         let burst = burst.max(1.0);
         Self { share: share.max(0.0), burst, tokens: if share > 0.0 { burst } else { 0.0 } }
     }
 
-    /// Returns the state of the budget.
-    pub fn view(&self) -> BudgetView {
+    pub(crate) fn view(&self) -> BudgetView {
         BudgetView { share: self.share, burst: self.burst, left: self.tokens }
     }
 
     /// A query was accepted.
-    pub fn earn(&mut self) {
+    pub(crate) fn earn(&mut self) {
         self.tokens = (self.tokens + self.share).min(self.burst);
     }
 
     /// Returns true if there is a token for one extra request.
-    pub fn can_spend(&self) -> bool {
+    pub(crate) fn can_spend(&self) -> bool {
         self.tokens >= 1.0
     }
 
@@ -42,7 +41,7 @@ impl TokenBucket {
     }
 
     /// Takes one token for one extra request; false when there is none.
-    pub fn spend(&mut self) -> bool {
+    pub(crate) fn spend(&mut self) -> bool {
         let allowed = self.can_spend();
         if allowed {
             self.tokens -= 1.0;

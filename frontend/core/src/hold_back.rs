@@ -25,7 +25,7 @@ pub enum HoldBackPolicy {
         percentile: f64,
         /// Never less than this.
         min: Duration,
-        /// Never more than this; also the value until [`HoldBack::WARM_UP`] predictions are seen.
+        /// Never more than this; also the value until [`Self::WARM_UP`] predictions are seen.
         max: Duration,
         /// Never more than this many medians of the same latency. Once stragglers are more frequent
         /// than `percentile` leaves room for, the quantile is their own latency, and a client that
@@ -37,7 +37,7 @@ pub enum HoldBackPolicy {
 
 /// Learns how long to hold reconstructions back.
 #[derive(Debug)]
-pub struct HoldBack {
+pub(crate) struct HoldBack {
     configured: HoldBackPolicy,
     /// Policy in force: the configured one, or an override.
     policy: HoldBackPolicy,
@@ -49,6 +49,8 @@ pub struct HoldBack {
 }
 
 impl HoldBackPolicy {
+    /// Exact predictions seen before a learned percentile is used.
+    pub const WARM_UP: u64 = 100;
     /// Default of `max_over_median`.
     pub const MAX_OVER_MEDIAN: f64 = 1.5;
     /// Default of `min`.
@@ -88,13 +90,10 @@ impl HoldBackPolicy {
 }
 
 impl HoldBack {
-    /// Exact predictions seen before a learned percentile is used.
-    pub const WARM_UP: u64 = 100;
     const HALF_WINDOW: u64 = 2_000;
     const REFRESH: u64 = 32;
 
-    /// A hold-back under `policy`.
-    pub fn new(policy: HoldBackPolicy) -> Self {
+    pub(crate) fn new(policy: HoldBackPolicy) -> Self {
         let delay = policy.initial();
         Self {
             configured: policy.clone(),
@@ -107,7 +106,7 @@ impl HoldBack {
     }
 
     /// Replaces the configured policy; `None` puts it back. What was learned is kept.
-    pub fn set_override(&mut self, change: Option<HoldBackOverride>) {
+    pub(crate) fn set_override(&mut self, change: Option<HoldBackOverride>) {
         self.policy = change
             .map_or_else(|| self.configured.clone(), |change| self.configured.changed(change));
         self.delay = self.estimate().unwrap_or(match self.policy {
@@ -118,12 +117,12 @@ impl HoldBack {
     }
 
     /// Time after its arrival at which a query counts as late.
-    pub fn delay(&self) -> Duration {
+    pub(crate) fn delay(&self) -> Duration {
         self.delay
     }
 
     /// When a query that arrived at `arrived` counts as late.
-    pub fn late_at(&self, arrived: Time) -> Time {
+    pub(crate) fn late_at(&self, arrived: Time) -> Time {
         arrived + self.delay
     }
 
@@ -134,7 +133,7 @@ impl HoldBack {
     }
 
     /// An exact prediction came `latency` after its query's arrival.
-    pub fn observe(&mut self, latency: Duration) {
+    pub(crate) fn observe(&mut self, latency: Duration) {
         let is_fixed = |policy: &HoldBackPolicy| matches!(policy, HoldBackPolicy::Fixed(_));
         if is_fixed(&self.configured) && is_fixed(&self.policy) {
             return;
@@ -157,7 +156,7 @@ impl HoldBack {
         let HoldBackPolicy::Learned { percentile, min, max, max_over_median } = self.policy else {
             return None;
         };
-        if self.seen < Self::WARM_UP {
+        if self.seen < HoldBackPolicy::WARM_UP {
             return None;
         }
         let (quantile, median) = self.quantile_and_median(percentile);
@@ -204,7 +203,7 @@ mod tests {
     #[test]
     fn waits_the_maximum_until_it_has_learned() {
         let mut hold_back = learned(0.95);
-        for _ in 0..HoldBack::WARM_UP - 1 {
+        for _ in 0..HoldBackPolicy::WARM_UP - 1 {
             hold_back.observe(Duration::from_millis(5));
         }
         assert_eq!(hold_back.delay(), Duration::from_millis(200));

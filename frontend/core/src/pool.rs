@@ -21,7 +21,7 @@ pub(crate) type Avoid = SmallVec<[InstanceId; 4]>;
 
 /// Result of submitting a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Submitted {
+pub(crate) enum Submitted {
     /// Start it on this instance now.
     Start(InstanceId),
     /// It waits its turn.
@@ -116,7 +116,7 @@ pub struct Pool {
 impl Pool {
     /// A pool of `instances` instances with `slots` concurrent requests each and at most
     /// `capacity` waiting jobs.
-    pub fn new(id: PoolId, instances: usize, slots: u32, capacity: usize) -> Self {
+    pub(crate) fn new(id: PoolId, instances: usize, slots: u32, capacity: usize) -> Self {
         let next_index = u32::try_from(instances).unwrap_or(u32::MAX);
         let all = 0..next_index;
         let instance = |index| (index, Instance::new(true, u64::from(index)));
@@ -142,32 +142,25 @@ impl Pool {
     }
 
     /// Jobs that may wait.
-    pub fn capacity(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }
 
     /// Returns true if another job would be refused.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.available.is_empty() && self.queued() >= self.capacity
     }
 
-    /// Returns the number of instances.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.instances.len()
     }
 
-    /// Returns true if there are no instances.
-    pub fn is_empty(&self) -> bool {
-        self.instances.is_empty()
-    }
-
-    /// Instances that are ejected.
-    pub fn ejected(&self) -> usize {
+    pub(crate) fn ejected(&self) -> usize {
         self.instances.values().filter(|instance| instance.ejected).count()
     }
 
     /// Instances that are up and not ejected.
-    pub fn up(&self) -> usize {
+    pub(crate) fn up(&self) -> usize {
         self.up
     }
 
@@ -187,13 +180,12 @@ impl Pool {
         !self.available.is_empty()
     }
 
-    /// Requests in flight at `instance`.
-    pub fn in_flight(&self, instance: InstanceId) -> u32 {
+    pub(crate) fn in_flight(&self, instance: InstanceId) -> u32 {
         self.instances.get(&instance.index).map_or(0, |instance| instance.in_flight)
     }
 
     /// Requests that an instance is sent at the same time.
-    pub fn slots_per_instance(&self) -> u32 {
+    pub(crate) fn slots_per_instance(&self) -> u32 {
         self.slots
     }
 
@@ -208,7 +200,7 @@ impl Pool {
     }
 
     /// Requests that its instances can serve at the same time, those that are down included.
-    pub fn slots(&self) -> usize {
+    pub(crate) fn slots(&self) -> usize {
         self.instances.len() * self.slots as usize
     }
 

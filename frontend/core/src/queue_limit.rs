@@ -47,7 +47,7 @@ impl Default for QueueLimitConfig {
 
 /// The bound on waiting queries of one pool.
 #[derive(Debug)]
-pub struct QueueLimit {
+pub(crate) struct QueueLimit {
     config: QueueLimitConfig,
     max: usize,
     limit: f64,
@@ -88,7 +88,7 @@ const TRY_AGAIN: Duration = Duration::from_secs(10);
 
 impl QueueLimit {
     /// Begins at the fixed bound `max`.
-    pub fn new(config: QueueLimitConfig, max: usize) -> Self {
+    pub(crate) fn new(config: QueueLimitConfig, max: usize) -> Self {
         let max = max.max(config.min);
         Self {
             config,
@@ -107,33 +107,32 @@ impl QueueLimit {
         }
     }
 
-    /// The bound as things stand.
-    pub fn limit(&self) -> usize {
+    pub(crate) fn limit(&self) -> usize {
         self.limit as usize
     }
 
     /// Returns true if another query may wait beside `queued` ones.
-    pub fn admits(&self, queued: usize) -> bool {
+    pub(crate) fn admits(&self, queued: usize) -> bool {
         queued < self.limit()
     }
 
     /// Returns how many of `queued` queries are to be shed: once after the bound was cut.
-    pub fn take_excess(&mut self, queued: usize) -> usize {
+    pub(crate) fn take_excess(&mut self, queued: usize) -> usize {
         if std::mem::take(&mut self.is_cut) { queued.saturating_sub(self.limit()) } else { 0 }
     }
 
     /// A query was refused.
-    pub fn refused(&mut self, now: Time) {
+    pub(crate) fn refused(&mut self, now: Time) {
         self.refused = Some(now);
     }
 
     /// Returns true if queries have been refused a moment ago: no time for redundant work.
-    pub fn is_overloaded(&self, now: Time) -> bool {
+    pub(crate) fn is_overloaded(&self, now: Time) -> bool {
         self.refused.is_some_and(|refused| now.since(refused) < OVERLOAD)
     }
 
     /// An instance took `service` to answer.
-    pub fn finished(&mut self, now: Time, service: Duration) {
+    pub(crate) fn finished(&mut self, now: Time, service: Duration) {
         if self.learned >= ENOUGH && self.is_overloaded(now) {
             return;
         }
@@ -148,7 +147,7 @@ impl QueueLimit {
     }
 
     /// A query got its slot after it had waited for `waited`, `left` before its deadline.
-    pub fn started(&mut self, now: Time, waited: Duration, left: Duration) {
+    pub(crate) fn started(&mut self, now: Time, waited: Duration, left: Duration) {
         let Some(service) = self.service else { return };
         let services = Duration::try_from_secs_f64(SERVICES * service).unwrap_or_default();
         let interval = self.config.interval.max(services);

@@ -8,9 +8,7 @@ use std::time::Duration;
 
 use harness::ops::{Op, abandon, advance, arrive, set_up};
 use harness::{FLUSH_AFTER, Fate, HOLD_BACK, Harness, coded_config};
-use parapet_frontend_core::{
-    CodedConfig, FailureKind, HoldBack, HoldBackPolicy, PoolId, SendParity,
-};
+use parapet_frontend_core::{CodedConfig, FailureKind, HoldBackPolicy, PoolId, SendParity};
 use proptest::prelude::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -25,7 +23,7 @@ fn deferring(k: usize, r: usize) -> CodedConfig {
 fn warm(config: CodedConfig) -> Harness {
     let k = config.k;
     let mut harness = Harness::coded(4, 2, config);
-    for _ in 0..2 * HoldBack::WARM_UP {
+    for _ in 0..2 * HoldBackPolicy::WARM_UP {
         group(&mut harness, k);
         harness.compute();
         harness.advance(2 * MS);

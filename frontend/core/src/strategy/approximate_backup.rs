@@ -80,9 +80,8 @@ struct Backed<O> {
     sent: Option<Arc<O>>,
 }
 
-/// The strategy of a backup model.
 #[derive(Debug)]
-pub struct ApproximateBackup<O> {
+pub(crate) struct ApproximateBackup<O> {
     config: ApproximateBackupConfig,
     delay: HoldBack,
     allowance: Allowance,
@@ -90,8 +89,7 @@ pub struct ApproximateBackup<O> {
 }
 
 impl<O> ApproximateBackup<O> {
-    /// A strategy with these settings.
-    pub fn new(config: ApproximateBackupConfig) -> Self {
+    pub(crate) fn new(config: ApproximateBackupConfig) -> Self {
         Self {
             delay: HoldBack::new(config.delay.clone()),
             allowance: Allowance::new(config.share(), config.burst, config.shed_above),

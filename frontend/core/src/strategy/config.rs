@@ -7,10 +7,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantNames};
 
-use crate::{
-    ApproximateBackup, ApproximateBackupConfig, Coded, CodedConfig, Hedge, HedgeConfig,
-    NoRedundancy, PoolId, Replicate, ReplicateConfig, Strategy,
-};
+use super::NoRedundancy;
+use super::approximate_backup::{ApproximateBackup, ApproximateBackupConfig};
+use super::coded::{Coded, CodedConfig};
+use super::hedge::{Hedge, HedgeConfig};
+use super::replicate::{Replicate, ReplicateConfig};
+use crate::{PoolId, Strategy};
 
 /// A redundancy strategy and its settings.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, IntoStaticStr, VariantNames)]

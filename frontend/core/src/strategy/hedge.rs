@@ -55,17 +55,15 @@ impl Default for HedgeBudget {
     }
 }
 
-/// The strategy of hedged requests.
 #[derive(Debug)]
-pub struct Hedge {
+pub(crate) struct Hedge {
     delay: HoldBack,
     max_copies: u32,
     allowance: Allowance,
 }
 
 impl Hedge {
-    /// A strategy with these settings.
-    pub fn new(config: &HedgeConfig) -> Self {
+    pub(crate) fn new(config: &HedgeConfig) -> Self {
         Self {
             delay: HoldBack::new(config.delay.clone()),
             max_copies: config.max_copies,

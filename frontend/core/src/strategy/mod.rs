@@ -15,7 +15,6 @@ pub(crate) mod by_class;
 pub(crate) mod coded;
 pub(crate) mod config;
 pub(crate) mod hedge;
-pub(crate) mod none;
 mod parity;
 pub(crate) mod replicate;
 pub(crate) mod settings;
@@ -111,3 +110,10 @@ pub trait Strategy<I, O>: Send + std::fmt::Debug {
     /// Adds to the gauges in the core's statistics, which were set to zero before.
     fn report(&self, core: &mut Core<I, O>) {}
 }
+
+/// No redundancy: one request for each query, retried on failure. The baseline, and what coded
+/// serving degrades to.
+#[derive(Debug)]
+struct NoRedundancy;
+
+impl<I, O> Strategy<I, O> for NoRedundancy {}

@@ -42,16 +42,14 @@ impl ReplicateConfig {
     }
 }
 
-/// The strategy of several copies.
 #[derive(Debug)]
-pub struct Replicate {
+pub(crate) struct Replicate {
     extra: u32,
     allowance: Allowance,
 }
 
 impl Replicate {
-    /// A strategy with these settings.
-    pub fn new(config: &ReplicateConfig) -> Self {
+    pub(crate) fn new(config: &ReplicateConfig) -> Self {
         Self {
             extra: config.extra(),
             allowance: Allowance::new(config.share(), config.burst, config.shed_above),

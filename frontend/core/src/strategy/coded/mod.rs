@@ -38,9 +38,8 @@ use crate::{
 /// Time that a late query's group waits for other late ones: their timers fire together.
 const LATE_WINDOW: Duration = Duration::from_millis(1);
 
-/// Strategy that codes groups of queries.
 #[derive(Debug)]
-pub struct Coded<I, O> {
+pub(crate) struct Coded<I, O> {
     config: CodedConfig,
     hold_back: HoldBack,
     timing: ParityTiming,
@@ -56,7 +55,7 @@ pub struct Coded<I, O> {
 impl<I, O> Coded<I, O> {
     /// A strategy with these settings. With `config.hedge` the hold-back is the hedge's delay, too,
     /// and `shed_above` holds for both.
-    pub fn new(config: CodedConfig) -> Self {
+    pub(crate) fn new(config: CodedConfig) -> Self {
         let allowance =
             |hedge: HedgeBudget| Allowance::new(hedge.share, hedge.burst, config.shed_above);
         Self {

@@ -76,7 +76,7 @@ mod tests {
     fn nothing_is_deferred_before_it_is_known_how_long_parity_queries_take() {
         let mut timing = ParityTiming::new(true);
         assert_eq!((timing.due(NOW, NOW + ms(60_000)), timing.overdue_after()), (None, None));
-        for _ in 0..HoldBack::WARM_UP - 1 {
+        for _ in 0..HoldBackPolicy::WARM_UP - 1 {
             timing.observe(ms(2));
         }
         assert_eq!(timing.due(NOW, Time::MAX), None);
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn the_margin_is_left() {
         let mut timing = ParityTiming::new(true);
-        for query in 0..2 * HoldBack::WARM_UP {
+        for query in 0..2 * HoldBackPolicy::WARM_UP {
             timing.observe(ms(if query % 50 == 0 { 40 } else { 2 }));
         }
         assert_eq!(timing.due(NOW, NOW + ms(4)), None, "4 ms are what it takes");
