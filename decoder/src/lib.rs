@@ -3,9 +3,9 @@
 //! After *Parity Models* (SOSP 2019), section 3.3. Pure: `f32` slices in and out, no allocation per
 //! query, no IO.
 //!
-//! - [`Decoder`] is implemented by [`LinearDecoder`] (any u <= r missing predictions, from any u
-//!   parity rows that answered) and [`SlotDecoder`] (any number of them, from any one parity
-//!   output); [`build_decoder`] makes the one that a code wants.
+//! - [`Decoder`]s are linear (any u <= r missing predictions, from any u parity rows that answered)
+//!   or read slots (any number of them, from any one parity output); [`build_decoder`] makes the
+//!   one that a code wants.
 //! - [`Agreement`]: what an output means ([`OutputKind`]), and when two of them agree.
 //! - [`Score`]: how sure a reconstruction is of its top class; [`Calibration`]: its measured worth.
 
@@ -18,12 +18,13 @@ mod slots;
 
 use parapet_encoder::{Code, CodeError, CodeSpec, Decoding, EncoderKind, OutputDomain};
 
+use linear::LinearDecoder;
+use slots::SlotDecoder;
+
 pub use agreement::{Agreement, OutputError, OutputKind, OutputSpec, top_class};
 pub use calibration::{Calibration, MAX_BINS};
 pub use confidence::Score;
 pub use error::DecodeError;
-pub use linear::LinearDecoder;
-pub use slots::SlotDecoder;
 
 /// Reconstructs the missing predictions of a coding group.
 pub trait Decoder: Send + Sync + std::fmt::Debug {

@@ -19,17 +19,13 @@ use crate::{DecodeError, Decoder, check_group};
 
 /// Solves for missing predictions of a coding group.
 #[derive(Debug, Clone)]
-pub struct LinearDecoder {
+pub(crate) struct LinearDecoder {
     code: Code,
     output_len: usize,
 }
 
 impl LinearDecoder {
-    /// A decoder for `code` and a model with `output_len` outputs a sample.
-    ///
-    /// # Errors
-    /// [`CodeError`] when the code's transform does not fit such a model.
-    pub fn new(code: Code, output_len: usize) -> Result<Self, CodeError> {
+    pub(crate) fn new(code: Code, output_len: usize) -> Result<Self, CodeError> {
         code.transform().validate(output_len)?;
         Ok(Self { code, output_len })
     }

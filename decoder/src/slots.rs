@@ -11,17 +11,13 @@ use crate::{DecodeError, Decoder, check_group};
 
 /// Reads a member's slot of the parity outputs.
 #[derive(Debug, Clone)]
-pub struct SlotDecoder {
+pub(crate) struct SlotDecoder {
     code: Code,
     output_len: usize,
 }
 
 impl SlotDecoder {
-    /// A decoder for `code` and a model with `output_len` outputs a sample.
-    ///
-    /// # Errors
-    /// [`CodeError`] when the code's transform does not fit such a model.
-    pub fn new(code: Code, output_len: usize) -> Result<Self, CodeError> {
+    pub(crate) fn new(code: Code, output_len: usize) -> Result<Self, CodeError> {
         code.transform().validate(output_len)?;
         Ok(Self { code, output_len })
     }

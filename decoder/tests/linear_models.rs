@@ -1,8 +1,8 @@
 //! decode(encode) is exact for linear models: with `F` linear and parity models `F_Pj = F` for the
 //! sum code, every erasure pattern of u <= r predictions is recovered to 1e-4.
 
-use parapet_decoder::{DecodeError, Decoder, LinearDecoder};
-use parapet_encoder::{Code, CodeSpec, EncoderKind, OutputTransform, build_encoder};
+use parapet_decoder::{DecodeError, build_decoder};
+use parapet_encoder::{CodeSpec, EncoderKind, OutputTransform, build_encoder};
 use proptest::prelude::*;
 
 const INPUTS: usize = 12;
@@ -32,7 +32,7 @@ proptest! {
     ) {
         let spec = CodeSpec::new(EncoderKind::Sum, k, r);
         let encoder = build_encoder(&spec, &[INPUTS]).unwrap();
-        let decoder = LinearDecoder::new(Code::try_from(&spec).unwrap(), CLASSES).unwrap();
+        let decoder = build_decoder(&spec, CLASSES).unwrap();
         let queries: Vec<&[f32]> = inputs.chunks(INPUTS).take(k).collect();
         let truth: Vec<Vec<f32>> = queries.iter().map(|query| apply(&weights, query)).collect();
         let parity: Vec<Vec<f32>> = (0..r)
@@ -111,7 +111,7 @@ proptest! {
             ..CodeSpec::new(EncoderKind::Sum, k, r)
         };
         let encoder = build_encoder(&spec, &[INPUTS]).unwrap();
-        let decoder = LinearDecoder::new(Code::try_from(&spec).unwrap(), CLASSES).unwrap();
+        let decoder = build_decoder(&spec, CLASSES).unwrap();
         let queries: Vec<&[f32]> = inputs.chunks(2 * INPUTS).take(k).collect();
         let truth: Vec<Vec<f32>> = queries.iter().map(|query| deployed(query)).collect();
         let parity: Vec<Option<Vec<f32>>> = (0..r)
@@ -151,7 +151,7 @@ proptest! {
             transform: transform.clone(),
             ..CodeSpec::new(EncoderKind::Sum, k, 1)
         };
-        let decoder = LinearDecoder::new(Code::try_from(&spec).unwrap(), CLASSES).unwrap();
+        let decoder = build_decoder(&spec, CLASSES).unwrap();
         let truth: Vec<Vec<f32>> = logits
             .chunks(2 * CLASSES)
             .take(k)
@@ -217,7 +217,7 @@ proptest! {
                     .sum()
             })
             .collect();
-        let decoder = LinearDecoder::new(Code::try_from(&spec).unwrap(), CLASSES).unwrap();
+        let decoder = build_decoder(&spec, CLASSES).unwrap();
         let (l, r) = (deployed(&left), deployed(&right));
         let mut out = vec![0.0; CLASSES];
         decoder

@@ -13,7 +13,7 @@ use crate::{Code, CodeError, EncodeError, Encoder, check_group};
 
 /// The concatenation encoder for samples `[channels, height, width]`.
 #[derive(Debug, Clone)]
-pub struct ConcatEncoder {
+pub(crate) struct ConcatEncoder {
     code: Code,
     channels: usize,
     height: usize,
@@ -31,7 +31,7 @@ impl ConcatEncoder {
     ///
     /// # Errors
     /// [`CodeError`] when the shape is no image or smaller than the grid.
-    pub fn new(code: Code, sample_shape: &[usize]) -> Result<Self, CodeError> {
+    pub(crate) fn new(code: Code, sample_shape: &[usize]) -> Result<Self, CodeError> {
         let k = code.k();
         let (grid_rows, grid_columns) = Self::grid(k);
         let (channels, height, width) = match *sample_shape {
@@ -64,7 +64,7 @@ impl ConcatEncoder {
     }
 
     /// Rows and columns of the grid of cells for k images.
-    pub fn grid(k: usize) -> (usize, usize) {
+    pub(crate) fn grid(k: usize) -> (usize, usize) {
         let side = (1..=k).find(|side| side * side >= k).unwrap_or(k);
         if k <= side * (side - 1) { (side - 1, side) } else { (side, side) }
     }

@@ -9,8 +9,8 @@
 //! - [`CodeSpec`] is what a configuration or a model repository says; [`Code`] is the same, parsed
 //!   and validated.
 //! - [`OutputTransform`] is the domain in which predictions are added; a part of the code.
-//! - [`Encoder`] is implemented by [`SumEncoder`] and [`StackEncoder`] (any shape) and
-//!   [`ConcatEncoder`] (images); a learned code's, which is a network, by `parapet-learned-code`.
+//! - [`Encoder`]s add or stack samples of any shape, or put images side by side; [`build_encoder`]
+//!   makes the one of a code. A learned code's is a network (`parapet-onnx`).
 //! - [`Padding`] and [`stack_padded`] are for queries of several lengths.
 
 mod code;
@@ -23,13 +23,14 @@ mod stack;
 mod sum;
 mod transform;
 
+use concat::ConcatEncoder;
+use stack::StackEncoder;
+use sum::SumEncoder;
+
 pub use code::{Code, CodeSpec, Decoding, EncoderKind, K_MAX, R_MAX};
-pub use concat::ConcatEncoder;
 pub use error::{CodeError, EncodeError};
 pub use generator::{eliminate, subsets};
 pub use padding::{Padding, stack_padded};
-pub use stack::StackEncoder;
-pub use sum::SumEncoder;
 pub use transform::{DEFAULT_FLOOR, OutputDomain, OutputTransform};
 
 /// Makes the parity queries of one coding group.

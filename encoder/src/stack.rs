@@ -7,17 +7,13 @@ use crate::{Code, CodeError, EncodeError, Encoder, check_group};
 
 /// Encoder that copies the k samples beside each other.
 #[derive(Debug, Clone)]
-pub struct StackEncoder {
+pub(crate) struct StackEncoder {
     code: Code,
     sample_len: usize,
 }
 
 impl StackEncoder {
-    /// An encoder for samples of `sample_shape` (without the batch axis).
-    ///
-    /// # Errors
-    /// [`CodeError`] when the shape has no elements.
-    pub fn new(code: Code, sample_shape: &[usize]) -> Result<Self, CodeError> {
+    pub(crate) fn new(code: Code, sample_shape: &[usize]) -> Result<Self, CodeError> {
         Ok(Self { code, sample_len: sample_len(sample_shape)? })
     }
 }

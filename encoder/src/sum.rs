@@ -4,17 +4,13 @@ use crate::{Code, CodeError, EncodeError, Encoder, check_group};
 
 /// Encoder that adds queries with weights.
 #[derive(Debug, Clone)]
-pub struct SumEncoder {
+pub(crate) struct SumEncoder {
     code: Code,
     sample_len: usize,
 }
 
 impl SumEncoder {
-    /// An encoder for samples of `sample_shape` (without the batch axis).
-    ///
-    /// # Errors
-    /// [`CodeError`] when the shape has no elements.
-    pub fn new(code: Code, sample_shape: &[usize]) -> Result<Self, CodeError> {
+    pub(crate) fn new(code: Code, sample_shape: &[usize]) -> Result<Self, CodeError> {
         Ok(Self { code, sample_len: sample_len(sample_shape)? })
     }
 }
