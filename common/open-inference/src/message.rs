@@ -1,5 +1,7 @@
 //! Inference requests and responses; metadata of servers and models.
 
+#![allow(missing_docs, reason = "the names say what the fields are")]
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -11,7 +13,6 @@ pub type Parameters = serde_json::Map<String, Value>;
 /// An output that the client names in its request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestedOutput {
-    /// Name of the model's output.
     pub name: String,
     /// `parameters.binary_data`: whether this output shall come in binary form; `None` where the
     /// request does not say.
@@ -25,7 +26,6 @@ pub struct RequestedOutput {
 pub struct InferRequest {
     /// The client's name for the request, echoed in the response.
     pub id: Option<String>,
-    /// Parameters of the request.
     pub parameters: Parameters,
     /// Inputs, in the order given.
     pub inputs: Vec<Tensor>,
@@ -77,24 +77,18 @@ impl InferRequest {
 /// The answer to an [`InferRequest`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct InferResponse {
-    /// Model that answered.
     pub model_name: String,
-    /// Version of the model that answered.
     pub model_version: Option<String>,
-    /// Id of the request that it answers.
     pub id: Option<String>,
-    /// Parameters of the response.
     pub parameters: Parameters,
-    /// Output tensors in the model's order.
+    /// Outputs, in the model's order.
     pub outputs: Vec<Tensor>,
 }
 
 /// Answer to `GET /v2`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerMetadata {
-    /// Name of the server.
     pub name: String,
-    /// Version of the server.
     pub version: String,
     /// Extensions it speaks, such as `binary_tensor_data`.
     #[serde(default)]
@@ -104,26 +98,20 @@ pub struct ServerMetadata {
 /// Answer to `GET /v2/models/{name}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelMetadata {
-    /// Name of the model.
     pub name: String,
-    /// Versions that are served.
     #[serde(default)]
     pub versions: Vec<String>,
     /// Framework and format, such as `onnxruntime_onnx`.
     #[serde(default)]
     pub platform: String,
-    /// Tensors that a request must have.
     pub inputs: Vec<TensorMetadata>,
-    /// Tensors that a response has.
     pub outputs: Vec<TensorMetadata>,
 }
 
 /// An input or output of a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TensorMetadata {
-    /// Name of the tensor.
     pub name: String,
-    /// Datatype of the tensor's elements.
     pub datatype: Datatype,
     /// Shape; -1 for an axis of any length, as the leading batch axis.
     pub shape: Vec<i64>,

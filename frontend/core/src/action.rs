@@ -1,5 +1,7 @@
 //! Actions that the core gives to the driver, and the outcomes of upstream requests.
 
+#![allow(missing_docs, reason = "the names say what the fields are")]
+
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -10,45 +12,25 @@ use crate::{ClassId, GroupId, InstanceId, JobId, QueryId, Row, Slot, Time};
 #[derive(Debug, Clone)]
 pub enum Action<I, O> {
     /// Send `input` to `instance`; report with [`Engine::finished`](crate::Engine::finished).
-    Send {
-        /// Id of the request.
-        job: JobId,
-        /// Instance to send to.
-        instance: InstanceId,
-        /// Input to send.
-        input: Arc<I>,
-    },
+    Send { job: JobId, instance: InstanceId, input: Arc<I> },
     /// Stop waiting for this request; its end need not be reported.
-    Abort {
-        /// Request to withdraw.
-        job: JobId,
-    },
+    Abort { job: JobId },
     /// Find out whether this instance is well; report with
     /// [`Engine::instance_up`](crate::Engine::instance_up).
-    Probe {
-        /// Instance to probe.
-        instance: InstanceId,
-    },
+    Probe { instance: InstanceId },
     /// An instance that was told to leave has nothing in flight any more; its connections can be
     /// closed. Nothing is reported back.
-    Left {
-        /// Instance that has left.
-        instance: InstanceId,
-    },
+    Left { instance: InstanceId },
     /// Compute the parity query of `row`; report with [`Engine::encoded`](crate::Engine::encoded).
     Encode {
-        /// Group to encode.
         group: GroupId,
-        /// Parity row to compute.
         row: Row,
         /// The k inputs in slot order.
         inputs: Vec<Arc<I>>,
     },
     /// Decode `slot`; report with [`Engine::reconstructed`](crate::Engine::reconstructed).
     Reconstruct {
-        /// The query in that slot.
         query: QueryId,
-        /// Slot to reconstruct.
         slot: Slot,
         /// The k predictions; `None` where missing, `slot` among them.
         predictions: Vec<Option<Arc<O>>>,
@@ -56,12 +38,7 @@ pub enum Action<I, O> {
         parity: Vec<Option<Arc<O>>>,
     },
     /// Give the client its answer. Exactly one per accepted query that is not abandoned (CG-1).
-    Answer {
-        /// Query that is answered.
-        query: QueryId,
-        /// Terminal answer of the query.
-        answer: Answer<O>,
-    },
+    Answer { query: QueryId, answer: Answer<O> },
     /// Measure a reconstruction against the truth; nothing is reported back.
     Compare(Comparison<O>),
 }
@@ -85,21 +62,11 @@ pub enum Answer<O> {
 #[derive(Debug, Clone)]
 pub enum Comparison<O> {
     /// The exact prediction came after a reconstruction, or a backup model's prediction, was sent.
-    LateTruth {
-        /// The class of the query.
-        class: ClassId,
-        /// Reconstruction that was sent.
-        reconstruction: Arc<O>,
-        /// Prediction of the deployed model.
-        truth: Arc<O>,
-    },
+    LateTruth { class: ClassId, reconstruction: Arc<O>, truth: Arc<O> },
     /// A sampled group in which nothing straggled: decode `slot` as though it had, and compare.
     Audit {
-        /// The class of the group.
         class: ClassId,
-        /// Slot of the query in its group.
         slot: Slot,
-        /// All k predictions.
         predictions: Vec<Arc<O>>,
         /// The r parity outputs; `None` where missing.
         parity: Vec<Option<Arc<O>>>,
@@ -113,7 +80,6 @@ pub type AttemptResult<O> = Result<O, Failure>;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{kind}: {detail}")]
 pub struct Failure {
-    /// Kind of the failure.
     pub kind: FailureKind,
     /// The words of the instance, or the reason; never its address: clients see it.
     pub detail: Arc<str>,

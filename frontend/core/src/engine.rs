@@ -19,20 +19,17 @@ use crate::{
 
 /// A query as the driver hands it in.
 #[derive(Debug, Clone)]
+#[allow(missing_docs, reason = "the names say what the fields are")]
 pub struct Arrival<I> {
-    /// Input of the query.
     pub input: Arc<I>,
     /// Memory that the input holds, counted while a strategy keeps it after the answer.
     pub bytes: usize,
-    /// Key of the groups that it may share.
     pub key: GroupKey,
-    /// When it must be answered.
     pub deadline: Time,
     /// True if its client takes an approximation: a reconstruction, or a backup model's prediction.
     pub allow_approximate: bool,
     /// False if it is asked in a way that other models do not know: then no group has it.
     pub may_join: bool,
-    /// Class of the query, for its strategy.
     pub class: ClassId,
 }
 

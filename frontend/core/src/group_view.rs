@@ -4,14 +4,12 @@ use crate::{GroupId, Time};
 
 /// One group as it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say what the fields are")]
 pub struct GroupView {
-    /// Id of the group.
     pub id: GroupId,
     /// Members it takes.
     pub k: usize,
-    /// When its first member came.
     pub opened: Time,
-    /// When it ended, if it has.
     pub closed: Option<Time>,
     /// True if it takes no more.
     pub sealed: bool,

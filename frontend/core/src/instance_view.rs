@@ -22,10 +22,9 @@ pub enum InstanceState {
 
 /// One instance as it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say what the fields are")]
 pub struct InstanceView {
-    /// Id of the instance.
     pub id: InstanceId,
-    /// Availability of the instance.
     pub state: InstanceState,
     /// Requests in flight there.
     pub in_flight: u32,

@@ -24,14 +24,11 @@ const CEILING_US: u64 = 60_000_000;
 
 /// Percentiles of latency, from a query's arrival at the engine to its answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say what the fields are")]
 pub struct Percentiles {
-    /// Number of queries.
     pub count: u64,
-    /// Median of the latency.
     pub p50: Duration,
-    /// 99th percentile of latency.
     pub p99: Duration,
-    /// The 99.9th percentile.
     pub p999: Duration,
 }
 

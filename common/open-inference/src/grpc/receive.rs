@@ -67,14 +67,12 @@ impl ReceiveError {
 
 /// Request for inference.
 #[derive(Debug, Clone)]
+#[allow(missing_docs, reason = "the names say what the fields are")]
 pub struct Inference {
-    /// Name of the model.
     pub model: String,
     /// Its version; empty for the one that the server chooses.
     pub version: String,
-    /// Request that was decoded.
     pub request: InferRequest,
-    /// Form of its tensors' contents.
     pub form: Form,
 }
 
