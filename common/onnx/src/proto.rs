@@ -1,7 +1,13 @@
-//! The subset of ONNX's protobuf schema (`onnx.proto`, proto2) that the builder writes. Field
-//! numbers are the schema's.
+//! The subset of ONNX's protobuf schema that the builder writes, generated from
+//! `proto/onnx.proto`.
 
-use prost::{Message, Oneof};
+pub(crate) use generated::dimension_proto::Value as Dimension;
+pub(crate) use generated::*;
+
+#[allow(clippy::all, clippy::pedantic, unreachable_pub, reason = "generated")]
+mod generated {
+    include!(concat!(env!("OUT_DIR"), "/onnx.rs"));
+}
 
 /// IR version 8, which goes with opset 17.
 const IR_VERSION: i64 = 8;
@@ -16,122 +22,6 @@ pub(crate) mod attribute_type {
     pub(crate) const FLOAT: i32 = 1;
     pub(crate) const INT: i32 = 2;
     pub(crate) const INTS: i32 = 7;
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct ModelProto {
-    #[prost(int64, optional, tag = "1")]
-    pub(crate) ir_version: Option<i64>,
-    #[prost(string, optional, tag = "2")]
-    pub(crate) producer_name: Option<String>,
-    #[prost(message, optional, tag = "7")]
-    pub(crate) graph: Option<GraphProto>,
-    #[prost(message, repeated, tag = "8")]
-    pub(crate) opset_import: Vec<OperatorSetIdProto>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct OperatorSetIdProto {
-    #[prost(string, optional, tag = "1")]
-    pub(crate) domain: Option<String>,
-    #[prost(int64, optional, tag = "2")]
-    pub(crate) version: Option<i64>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct GraphProto {
-    #[prost(message, repeated, tag = "1")]
-    pub(crate) node: Vec<NodeProto>,
-    #[prost(string, optional, tag = "2")]
-    pub(crate) name: Option<String>,
-    #[prost(message, repeated, tag = "5")]
-    pub(crate) initializer: Vec<TensorProto>,
-    #[prost(message, repeated, tag = "11")]
-    pub(crate) input: Vec<ValueInfoProto>,
-    #[prost(message, repeated, tag = "12")]
-    pub(crate) output: Vec<ValueInfoProto>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct NodeProto {
-    #[prost(string, repeated, tag = "1")]
-    pub(crate) input: Vec<String>,
-    #[prost(string, repeated, tag = "2")]
-    pub(crate) output: Vec<String>,
-    #[prost(string, optional, tag = "3")]
-    pub(crate) name: Option<String>,
-    #[prost(string, optional, tag = "4")]
-    pub(crate) op_type: Option<String>,
-    #[prost(message, repeated, tag = "5")]
-    pub(crate) attribute: Vec<AttributeProto>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct AttributeProto {
-    #[prost(string, optional, tag = "1")]
-    pub(crate) name: Option<String>,
-    #[prost(float, optional, tag = "2")]
-    pub(crate) f: Option<f32>,
-    #[prost(int64, optional, tag = "3")]
-    pub(crate) i: Option<i64>,
-    #[prost(int64, repeated, packed = "false", tag = "8")]
-    pub(crate) ints: Vec<i64>,
-    #[prost(int32, optional, tag = "20")]
-    pub(crate) r#type: Option<i32>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct TensorProto {
-    #[prost(int64, repeated, packed = "false", tag = "1")]
-    pub(crate) dims: Vec<i64>,
-    #[prost(int32, optional, tag = "2")]
-    pub(crate) data_type: Option<i32>,
-    #[prost(string, optional, tag = "8")]
-    pub(crate) name: Option<String>,
-    #[prost(bytes = "vec", optional, tag = "9")]
-    pub(crate) raw_data: Option<Vec<u8>>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct ValueInfoProto {
-    #[prost(string, optional, tag = "1")]
-    pub(crate) name: Option<String>,
-    #[prost(message, optional, tag = "2")]
-    pub(crate) r#type: Option<TypeProto>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct TypeProto {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) tensor_type: Option<TensorTypeProto>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct TensorTypeProto {
-    #[prost(int32, optional, tag = "1")]
-    pub(crate) elem_type: Option<i32>,
-    #[prost(message, optional, tag = "2")]
-    pub(crate) shape: Option<TensorShapeProto>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct TensorShapeProto {
-    #[prost(message, repeated, tag = "1")]
-    pub(crate) dim: Vec<DimensionProto>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct DimensionProto {
-    #[prost(oneof = "Dimension", tags = "1, 2")]
-    pub(crate) value: Option<Dimension>,
-}
-
-#[derive(Clone, PartialEq, Oneof)]
-pub(crate) enum Dimension {
-    #[prost(int64, tag = "1")]
-    Value(i64),
-    #[prost(string, tag = "2")]
-    Param(String),
 }
 
 impl ModelProto {
@@ -187,7 +77,7 @@ impl ValueInfoProto {
         let tensor = self.r#type.as_mut().and_then(|of| of.tensor_type.as_mut());
         let shape = tensor.and_then(|tensor| tensor.shape.as_mut());
         if let Some(axis) = shape.and_then(|shape| shape.dim.get_mut(axis)) {
-            axis.value = Some(Dimension::Param("steps".to_owned()));
+            axis.value = Some(Dimension::DimParam("steps".to_owned()));
         }
     }
 
@@ -200,8 +90,8 @@ impl ValueInfoProto {
     /// A tensor of any `TensorProto.DataType`, of `shape` behind a batch axis of any length; axes of
     /// -1 have any, too.
     pub(crate) fn batch_of_type(name: String, elem_type: i32, shape: &[i64]) -> Self {
-        let batch = Some(Dimension::Param("batch".to_owned()));
-        let axes = shape.iter().map(|&dim| (dim >= 0).then_some(Dimension::Value(dim)));
+        let batch = Some(Dimension::DimParam("batch".to_owned()));
+        let axes = shape.iter().map(|&dim| (dim >= 0).then_some(Dimension::DimValue(dim)));
         let dim = std::iter::once(batch).chain(axes);
         let dim = dim.map(|value| DimensionProto { value }).collect();
         let tensor_type = Some(TensorTypeProto {

@@ -21,8 +21,8 @@ fn shape(value: &ValueInfoProto) -> Vec<Dimension> {
 }
 
 fn batch_of(dims: &[i64]) -> Vec<Dimension> {
-    let fixed = dims.iter().map(|&dim| Dimension::Value(dim));
-    std::iter::once(Dimension::Param("batch".to_owned())).chain(fixed).collect()
+    let fixed = dims.iter().map(|&dim| Dimension::DimValue(dim));
+    std::iter::once(Dimension::DimParam("batch".to_owned())).chain(fixed).collect()
 }
 
 fn conv<'a>(weights: &'a [f32], bias: &'a [f32], padding: usize) -> Conv<'a> {
