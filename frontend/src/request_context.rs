@@ -18,7 +18,6 @@ static CODE: HeaderName = HeaderName::from_static("parapet-code");
 /// The request's class, for clients and proxies that don't write the body.
 pub(crate) static CLASS_HEADER: HeaderName = HeaderName::from_static("parapet-class");
 
-/// Warnings about failed requests, for each kind of error.
 static FAILED: [LogLimit; ErrorKind::ALL.len()] = [const { LogLimit::new() }; ErrorKind::ALL.len()];
 
 pub(crate) fn write_provenance(headers: &mut HeaderMap, provenance: &Provenance) {

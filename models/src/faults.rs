@@ -23,7 +23,6 @@ pub struct Injection {
     pub epoch_unix_ms: Option<u64>,
 }
 
-/// Faults of one model.
 pub struct Faults {
     started: Instant,
     /// Of the experiment, when these were made.

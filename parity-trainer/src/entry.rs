@@ -25,7 +25,6 @@ pub struct Entry<'a> {
     pub output: &'a [usize],
     /// Kind of its output; none for class scores.
     pub kind: Option<OutputSpec>,
-    /// Code of a parity model or learned code.
     pub code: Option<CodeMetadata>,
     pub training: toml::Table,
 }

@@ -7,7 +7,6 @@ use parapet_datasets::idx::read_idx;
 pub(crate) struct Model {
     pub(crate) name: String,
     arguments: String,
-    /// Entries that the training makes.
     pub(crate) entries: Vec<String>,
 }
 

@@ -15,7 +15,6 @@ pub(crate) struct Padded {
     pub(crate) padding: Padding,
     /// Axis of the steps in a query, the batch axis counted.
     pub(crate) axis: usize,
-    /// Each row's name of the input for the lengths.
     pub(crate) lengths_names: Vec<String>,
 }
 

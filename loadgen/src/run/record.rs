@@ -47,7 +47,6 @@ impl Record {
         Some(self.done_us?.saturating_sub(self.sent_us?))
     }
 
-    /// Returns the lag with which the generator sent it.
     pub fn lag_us(&self) -> Option<u64> {
         Some(self.sent_us?.saturating_sub(self.planned_us))
     }

@@ -53,7 +53,6 @@ pub struct Simulated {
     pub retries: u64,
     /// Time after which queries counted as late at the end; zero where none ever does.
     pub hold_back_ms: f64,
-    /// Use of each pool, in the order of their ids.
     pub pools: Vec<PoolUse>,
     #[serde(skip)]
     pub recording: Option<Recording>,

@@ -26,7 +26,6 @@ pub struct Simulation {
     pub arm: ResolvedArm,
     /// Bounds and times of the frontend. Pools are those of the arm.
     pub core: CoreConfig,
-    /// Models of the pools, for their service times.
     pub models: Vec<String>,
     pub keep_records: bool,
 }

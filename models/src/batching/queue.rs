@@ -80,7 +80,6 @@ impl Queue {
         Ok(())
     }
 
-    /// Wakes a thread if anything waits.
     pub(super) fn wake(&self) {
         if !self.state.lock().waiting.is_empty() {
             self.changed.notify_one();

@@ -23,7 +23,6 @@ use served::Served;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(u64);
 
-/// An array, as its workers know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientArray {
     /// Numbers in a row.
@@ -43,7 +42,6 @@ pub struct ClientConfig {
     /// pull may wait for a push of the same worker, and a push (BSP) for one of another worker that
     /// has sent other parts first, so that full windows would wait for each other forever.
     pub max_pulls: usize,
-    /// Tasks that are not finished.
     pub max_tasks: usize,
 }
 
@@ -58,7 +56,6 @@ impl Default for ClientConfig {
     }
 }
 
-/// Work of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Work {
     /// Adds `keys x width` gradients at the end of iteration `clock`; see [`crate::Push`].
@@ -68,12 +65,6 @@ pub enum Work {
     Pull { held: Clock },
 }
 
-impl Work {
-    /// Asks for rows.
-    pub const PULL: Self = Self::Pull { held: Clock(0) };
-}
-
-/// A task to submit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
     pub work: Work,
@@ -84,7 +75,6 @@ pub struct Task {
     pub clock: Clock,
 }
 
-/// Rows that were pulled.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Pulled {
     /// Every live worker's updates up to this clock are contained.
@@ -115,7 +105,6 @@ pub enum SubmitError {
     Malformed(Refusal),
 }
 
-/// Event that a client handles.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClientEvent {
     /// A message came: an answer, or a routing table.
@@ -129,18 +118,10 @@ pub enum ClientEvent {
     Tick,
 }
 
-/// Action that a client asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClientAction {
-    Send {
-        to: NodeId,
-        message: Message,
-    },
-    /// A task has ended.
-    Done {
-        handle: Handle,
-        outcome: TaskOutcome,
-    },
+    Send { to: NodeId, message: Message },
+    Done { handle: Handle, outcome: TaskOutcome },
 }
 
 #[derive(Debug)]
@@ -265,7 +246,6 @@ impl Client {
         part.due(self.config.resend, self.answered)
     }
 
-    /// Makes the parts ready that are to be sent again.
     fn send_again(&mut self, is_one: impl Fn(&Self, &Running, &Part) -> bool) {
         let mut changed = Vec::new();
         for (&handle, running) in &self.tasks {

@@ -33,11 +33,9 @@ use replan::{LoadMemory, planned};
 pub struct HandOver {
     /// The shard, at its epoch before the join; its tail copies.
     pub at: ShardRef,
-    /// The server that joins.
     pub to: NodeId,
 }
 
-/// State of a cluster in the registry.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClusterState {
     /// The servers that have joined, each with its weight; one of weight 0 is to be emptied.
@@ -54,14 +52,12 @@ pub struct ClusterState {
     pub proposals: BTreeSet<HandOver>,
     /// Servers that were named for a shard whose state never came to them.
     pub lost: BTreeSet<(NodeId, ShardRef)>,
-    /// The workers that the registry hears from.
     pub present_workers: BTreeSet<WorkerId>,
     /// Medians of the service times that workers have measured.
     pub services: BTreeMap<NodeId, ServiceTime>,
     pub plan: LoadPlan,
 }
 
-/// Changes that the leader decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The routing table as it should be. All at once: it is one compare-and-swap.
@@ -118,7 +114,6 @@ impl Default for CoordinatorConfig {
     }
 }
 
-/// Memory of the leader.
 #[derive(Debug, Clone, Default)]
 pub struct Coordinator {
     config: CoordinatorConfig,

@@ -15,7 +15,6 @@ macro_rules! number {
         pub struct $type(pub $inner);
 
         impl $type {
-            /// The number after this one.
             pub const fn next(self) -> Self {
                 Self(self.0.saturating_add(1))
             }

@@ -15,7 +15,6 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// Without rows.
     pub const fn new(layout: Layout) -> Self {
         Self { layout, stores: Vec::new(), held: Clock(0) }
     }
@@ -46,7 +45,6 @@ impl Mirror {
         true
     }
 
-    /// Forgets the rows.
     pub fn clear(&mut self) {
         self.stores.clear();
         self.held = Clock(0);

@@ -62,7 +62,6 @@ impl Placement {
     }
 }
 
-/// Servers on a ring.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ring {
     points: Vec<(u64, NodeId)>,

@@ -26,7 +26,6 @@ impl PushAggregator {
         Self { width, received: applied, pending: Vec::new(), touched: Vec::new() }
     }
 
-    /// The list of workers as it is from here on.
     pub fn set_members(&mut self, workers: &[(WorkerId, Clock)]) {
         set_members(&mut self.received, workers);
         self.touched = vec![self.received.range()];

@@ -18,7 +18,6 @@ pub struct Route {
 }
 
 impl Route {
-    /// A shard held by this chain.
     pub const fn new(at: ShardRef, chain: Vec<NodeId>) -> Self {
         Self { array: at.array, range: at.range, epoch: at.epoch, chain }
     }
@@ -137,7 +136,6 @@ impl Routing {
     }
 }
 
-/// Errors of a routing table or a change of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RoutingError {
     #[error(

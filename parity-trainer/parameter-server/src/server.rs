@@ -23,7 +23,6 @@ use crate::{
 use replica::Replica;
 use shards::{Shards, exact};
 
-/// An array, as every server knows it.
 #[derive(Debug, Clone)]
 pub struct ArrayConfig {
     pub layout: Layout,
@@ -69,7 +68,6 @@ impl Default for ServerConfig {
     }
 }
 
-/// Event that a server handles.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     Received {
@@ -88,7 +86,6 @@ pub enum Event {
     Tick,
 }
 
-/// Action that a server asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     Send {
@@ -154,7 +151,6 @@ impl Context {
     }
 }
 
-/// State machine of a server.
 pub struct Server {
     context: Context,
     shards: Shards,

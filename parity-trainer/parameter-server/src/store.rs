@@ -56,7 +56,6 @@ pub struct Store {
 }
 
 impl Store {
-    /// The range with its initial rows.
     pub fn new(layout: Layout, range: KeyRange) -> Self {
         let row = layout.width.saturating_mul(size_of::<f32>());
         let rows = (RUN_BYTES / row.max(1)).max(1) as u64;

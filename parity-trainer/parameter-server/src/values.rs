@@ -147,7 +147,6 @@ impl Keys {
         Self::List(Shared::default())
     }
 
-    /// The bytes that the list takes in a message.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::All => 0,
@@ -355,7 +354,6 @@ impl From<Vec<f32>> for Values {
     }
 }
 
-/// Errors of a message's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum ValuesError {
     #[error(

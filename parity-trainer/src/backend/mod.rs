@@ -15,7 +15,6 @@ pub(crate) use remote::shards;
 pub use remote::{ClusterHandle, RemoteBackend, RemotePlan};
 use serde::{Deserialize, Serialize};
 
-/// Place of a training's parameters.
 #[derive(Debug, Clone)]
 pub enum Place {
     /// A parameter server's store in this process.
@@ -93,7 +92,6 @@ pub trait ParameterBackend: std::fmt::Debug {
         from: usize,
     ) -> Result<(), BackendError>;
 
-    /// Returns true if it takes layers' gradients as factors.
     fn takes_factors(&self) -> bool {
         false
     }

@@ -312,7 +312,6 @@ fn scaled<'a>(
     weights.chain(std::iter::repeat_n(0.0, filling)).chain(buffers)
 }
 
-/// Shards of so many parameters.
 pub(crate) fn shards(length: usize) -> usize {
     (length / SHARD).clamp(SHARDS.0, SHARDS.1)
 }

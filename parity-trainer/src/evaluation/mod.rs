@@ -231,7 +231,6 @@ struct Judge<'a> {
     /// The samples, if it is known what outputs they should have.
     known: Option<&'a Samples>,
     patterns: Vec<Pattern>,
-    /// Parity rows of the code.
     rows: usize,
 }
 

@@ -29,7 +29,6 @@ pub struct Figures {
 }
 
 pub(super) struct Reconstruction {
-    /// Queries of its group that are missing.
     pub(super) missing: usize,
     pub(super) slot: usize,
     pub(super) agrees: bool,

@@ -121,7 +121,6 @@ pub(super) fn multiply_adds(layers: &[Layer], input: &Tensor) -> (Tensor, u64) {
 }
 
 impl Layer {
-    /// Tensors that are trained, and the numbers in them.
     pub(super) fn trained(&self) -> (usize, usize) {
         let all = self.tensors().into_iter().filter(|tensor| tensor.requires_grad());
         all.fold((0, 0), |(tensors, numbers), one| (tensors + 1, numbers + one.numel()))

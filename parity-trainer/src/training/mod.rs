@@ -34,14 +34,9 @@ const VALIDATION_CHUNK: usize = 64;
 
 #[derive(Debug)]
 pub enum Trained {
-    /// A parity model, or a deployed one.
     Model(Network),
-    /// A parity model with slots.
     Slots(SlotNetwork),
-    LearnedCode {
-        encoder: Network,
-        decoder: Network,
-    },
+    LearnedCode { encoder: Network, decoder: Network },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -55,7 +55,6 @@ fn gives_probabilities(set: &TrainingSet) -> bool {
 pub struct Variants {
     pub deployed: Rc<dyn DeployedModel>,
     pub augment: Augment,
-    /// The scaling that samples have had.
     pub scaling: InputScaling,
 }
 

@@ -51,7 +51,6 @@ pub struct Trainer {
     traffic: Vec<LayerTraffic>,
     backend: Box<dyn ParameterBackend>,
     sampler: Sampler,
-    /// Samples of each part of the step.
     parts: Vec<Vec<usize>>,
     rng: ChaCha8Rng,
     step: u64,

@@ -56,11 +56,6 @@ impl TaskSpec {
     pub fn keys(self, keys: Keys) -> Self {
         Self { keys, ..self }
     }
-
-    #[must_use]
-    pub fn held(self, held: Clock) -> Self {
-        Self { held, ..self }
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -12,7 +12,6 @@ const MAX_DOCUMENT: usize = 1 << 20;
 pub(crate) const LEADER: &str = "leader";
 pub(crate) const TABLE: &str = "table";
 pub(crate) const WORKERS: &str = "workers";
-/// The number that the next member gets.
 pub(crate) const NEXT: &str = "next";
 pub(crate) const JOB: &str = "job";
 

@@ -101,7 +101,6 @@ pub struct Table {
     pub revision: Revision,
     #[serde(flatten)]
     pub routing: Routing,
-    /// Shards that their tails are to hand to a server.
     pub hand_overs: Vec<HandOver>,
     #[serde(default)]
     pub plan: LoadPlan,

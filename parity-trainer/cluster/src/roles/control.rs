@@ -36,7 +36,6 @@ pub struct Status {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardStatus {
-    /// The shard, at the epoch the server knows.
     pub at: ShardRef,
     /// The last log entry it contains.
     pub applied: u64,

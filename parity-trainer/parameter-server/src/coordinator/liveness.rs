@@ -17,7 +17,6 @@ use crate::{NodeId, Peer};
 pub(super) struct Liveness {
     absence: Duration,
     doubt: Duration,
-    /// Servers of the registry and the table, and their weights.
     weights: BTreeMap<NodeId, u32>,
     /// Servers that the registry misses, and the time since it does.
     missing: BTreeMap<NodeId, Duration>,

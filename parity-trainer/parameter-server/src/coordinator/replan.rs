@@ -26,7 +26,6 @@ const MOST_PATIENCE: u32 = 64;
 /// Times the wait between plans for which servers with shards may be unknown.
 const UNKNOWN: u32 = 5;
 
-/// Memory of the load plans.
 #[derive(Debug, Clone)]
 pub(super) struct LoadMemory {
     /// When shards moved last, or this leader began.

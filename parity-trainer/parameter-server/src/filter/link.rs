@@ -14,7 +14,6 @@ const SHORT_LIST: usize = 4;
 /// The bytes that a digest takes, with the number of its keys.
 const DIGEST_BYTES: usize = 24;
 
-/// Keys as they go to the transport.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum PackedKeys {
     /// As they are. With `remember`, the receiver keeps them: their digest may replace them later.
@@ -30,7 +29,6 @@ pub enum PackedKeys {
     },
 }
 
-/// Values as they go to the transport.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum PackedValues {
     Plain(Values),
@@ -49,14 +47,12 @@ pub struct Packed {
     pub message: Message,
     /// The keys, if the message is of a kind that is filtered.
     pub keys: Option<PackedKeys>,
-    /// The values, likewise.
     pub values: Option<PackedValues>,
 }
 
 /// Bounds of a link (PS-8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkLimits {
-    /// Lists of keys that are remembered.
     pub lists: usize,
     /// Keys in all of them.
     pub keys: usize,

@@ -29,7 +29,6 @@ pub struct Kkt {
     pub left_out: LeftOut,
 }
 
-/// Treatment of a gradient that is left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeftOut {
     /// It is gone. For rules that judge each gradient by itself, as the paper's proximal step does.
@@ -239,7 +238,6 @@ impl PushFilter {
     }
 }
 
-/// Errors of a push that is to be filtered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
     #[error(

@@ -53,7 +53,6 @@ fn work(shards: &Shards) -> Work {
     all
 }
 
-/// Servers that shards can go to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Servers {
     pub times: BTreeMap<NodeId, ServiceTime>,

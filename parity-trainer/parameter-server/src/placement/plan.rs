@@ -17,14 +17,12 @@ use std::collections::BTreeSet;
 
 use crate::{Key, KeyRange, NodeId, Route, Routing, RoutingError, ShardRef};
 
-/// One change of one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     pub at: ShardRef,
     pub change: ChainChange,
 }
 
-/// Change of a shard's chain or range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChainChange {
     /// Cut the shard at a key inside it; both parts keep the chain.

@@ -37,7 +37,6 @@ fn covering(held: &mut Held, at: ShardRef) -> Result<&mut Replica, Refusal> {
     }
 }
 
-/// The shard with exactly this range and epoch.
 pub(super) fn exact(held: &mut Held, at: ShardRef) -> Option<&mut Replica> {
     let replica = held.get_mut(&(at.array, at.range.start));
     replica.filter(|replica| replica.route.at() == at)

@@ -40,7 +40,6 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    /// Returns true if this piece waits for its answer from this server.
     fn waits(&self, from: Peer, asked: Piece) -> bool {
         let piece = self.piece.as_ref();
         let is_asked = piece.is_some_and(|piece| (piece.transfer, piece.part) == asked);

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::{MODERATE, Shared, all, are_finite};
+use super::{MODERATE, Shared, all};
 
 /// Numbers of the right factor that are multiplied at a time: they fit the processor's cache.
 const TILE: usize = 512;
@@ -22,9 +22,7 @@ const MODERATE_RANK: usize = (MODERATE / (MODERATE_FACTOR * MODERATE_FACTOR)) as
 /// multiply them do so in the same order, so that replicas stay equal (PS-5).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Factors {
-    /// Samples.
     rank: usize,
-    /// Numbers in a row of the matrix.
     width: usize,
     /// Numbers of the first row that come before the window.
     skipped: usize,
@@ -51,7 +49,6 @@ impl Factors {
         Self { numbers, ..self }
     }
 
-    /// Numbers of the matrix in the window.
     pub const fn len(&self) -> usize {
         self.len
     }
@@ -60,7 +57,6 @@ impl Factors {
         self.len == 0
     }
 
-    /// The numbers to send.
     pub const fn numbers_mut(&mut self) -> &mut Shared<f32> {
         &mut self.numbers
     }
@@ -69,7 +65,6 @@ impl Factors {
         self.numbers.as_bytes()
     }
 
-    /// The two factors.
     fn sides(&self) -> (&[f32], &[f32]) {
         let right = self.rank.saturating_mul(self.width).min(self.numbers.len());
         self.numbers.split_at(self.numbers.len() - right)
@@ -121,8 +116,7 @@ impl Factors {
     }
 
     pub(super) fn first_not_finite(&self) -> Option<usize> {
-        let is_bad = || !are_finite(&self.numbers);
-        is_bad().then(|| self.numbers.iter().position(|number| !number.is_finite())).flatten()
+        self.numbers.iter().position(|number| !number.is_finite())
     }
 
     pub(super) fn is_moderate(&self) -> bool {

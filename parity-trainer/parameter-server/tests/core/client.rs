@@ -117,7 +117,7 @@ fn split_cuts_what_was_not_acknowledged() {
 fn pulled_parts_are_put_together_with_the_clocks_of_all() {
     let mut client = Harness::new(256, Consistency::Eventual);
     client.hear(1, routing(2, &[0, 1, 4]));
-    let (handle, sent) = client.submit(Work::PULL, 7);
+    let (handle, sent) = client.submit(PULL, 7);
     let [low, high] = [request_of(&sent[0]), request_of(&sent[1])];
     assert_eq!(client.hear(1, reply(shard(1, 4, 2), Some(high), 5, 4, 2.0)), []);
     let ended = client.hear(1, reply(shard(0, 1, 2), Some(low), 3, 6, 1.0));
@@ -146,7 +146,7 @@ fn work_of_steps_without_a_pull_is_not_counted_with_the_first_pull() {
         client.submit(rows(), clock);
         client.hear(clock, push_ack(shard(0, 4, 1), 0, clock));
     }
-    let (_, sent) = client.submit(Work::PULL, 6);
+    let (_, sent) = client.submit(PULL, 6);
     let ended = client.hear(9, reply(shard(0, 4, 1), Some(request_of(&sent[0])), 5, 5, 1.0));
     let [ClientAction::Done { outcome: Ok(Some(pulled)), .. }] = &ended[..] else {
         panic!("{ended:?}");
@@ -169,7 +169,7 @@ fn time_of_a_log_entry_counts_for_those_that_follow() {
         let answer = Answer { at, request, held_us: 31_000, copied_us, refusal: None };
         client.hear(33, Message::Answer(answer));
     }
-    let (_, sent) = client.submit(Work::PULL, 2);
+    let (_, sent) = client.submit(PULL, 2);
     let ended = sent.iter().flat_map(|part| {
         let at = match part {
             Message::Pull(pull) => pull.at,
@@ -238,7 +238,7 @@ fn tasks_that_do_not_fit_or_are_too_many_are_not_taken() {
     let (array, none) = (ArrayId(5), Values::none());
     let malformed = |reason| SubmitError::Malformed(reason);
     let length = ValuesError::Length { expected: 4, found: 0 };
-    let pull = || task(Work::PULL, 1);
+    let pull = || task(PULL, 1);
     let keys = list([2, 1]);
     let range = KeyRange::new(2, 2);
     let refused = [
@@ -251,7 +251,7 @@ fn tasks_that_do_not_fit_or_are_too_many_are_not_taken() {
         assert_eq!(client.try_submit(task), Err(error));
     }
     let limit = ClientConfig::default().max_tasks;
-    (0..limit).for_each(|_| drop(client.submit(Work::PULL, 1)));
+    (0..limit).for_each(|_| drop(client.submit(PULL, 1)));
     assert_eq!(client.try_submit(pull()), Err(SubmitError::Full { limit }));
 }
 
@@ -259,8 +259,8 @@ fn tasks_that_do_not_fit_or_are_too_many_are_not_taken() {
 #[test]
 fn full_window_of_pulls_does_not_hold_back_pushes() {
     let mut client = Harness::new(1, Consistency::Ssp(0));
-    assert_eq!(client.submit(Work::PULL, 2).1.len(), 1);
-    assert_eq!(client.submit(Work::PULL, 2).1, []);
+    assert_eq!(client.submit(PULL, 2).1.len(), 1);
+    assert_eq!(client.submit(PULL, 2).1, []);
     assert_eq!(client.submit(rows(), 1).1.len(), 1);
 }
 
@@ -280,13 +280,13 @@ fn rows_sent_ahead_answer_a_pull_while_they_are_fresh_enough() {
     client.hear(0, reply(shard(0, 4, 1), None, 2, 3, 5.0));
     client.hear(0, reply(shard(0, 4, 1), None, 1, 3, 6.0));
     client.hear(0, reply(shard(0, 4, 9), None, 9, 9, 7.0));
-    assert_eq!(client.submit(Work::PULL, 4).1, [], "updates below 4 - 1 are there");
+    assert_eq!(client.submit(PULL, 4).1, [], "updates below 4 - 1 are there");
     assert_eq!(client.0.unfinished(), 0);
-    assert_eq!(client.submit(Work::PULL, 5).1.len(), 1, "its own are not");
+    assert_eq!(client.submit(PULL, 5).1.len(), 1, "its own are not");
     client.hear(0, reply(shard(0, 4, 1), None, 2, 4, 5.0));
-    assert_eq!(client.submit(Work::PULL, 5).1.len(), 1, "the others' are not");
+    assert_eq!(client.submit(PULL, 5).1.len(), 1, "the others' are not");
     client.hear(0, routing(2, &[0, 2, 4]));
-    assert_eq!(client.submit(Work::PULL, 4).1.len(), 2, "of a shard that is no more");
+    assert_eq!(client.submit(PULL, 4).1.len(), 2, "of a shard that is no more");
 }
 
 #[test]

@@ -140,7 +140,7 @@ fn servers_end_with_the_sum_of_all_updates() {
     let (keys, rest) = filter.flush(RANGE);
     assert_eq!(cluster.work(Work::Push(rest), keys, 11), Ok(None));
     for _ in 0..2 {
-        let found = cluster.work(Work::PULL, list(0..RANGE.len()), 12).unwrap().unwrap();
+        let found = cluster.work(PULL, list(0..RANGE.len()), 12).unwrap().unwrap();
         let clocks = [found.clock, found.newest, found.own];
         assert_eq!((clocks, &found.values[..]), ([Clock(11); 3], &expected[..]));
     }

@@ -12,6 +12,9 @@ pub const RANGE: KeyRange = KeyRange::new(0, 2);
 pub const REGISTRY: Peer = Peer::Server(NodeId(99));
 pub const FTRL: Ftrl = Ftrl { alpha: 0.1, beta: 1.0, l1: 0.5, l2: 0.3 };
 
+/// Asks for rows.
+pub const PULL: Work = Work::Pull { held: Clock(0) };
+
 pub fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }

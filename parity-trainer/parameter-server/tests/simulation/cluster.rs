@@ -152,11 +152,9 @@ impl Simulation {
             scheduled: 0,
             servers: BTreeMap::new(),
             workers: BTreeMap::new(),
-            arrays: vec![
-                (COUNTED, array(counted)),
-                (TRAINED, array(trained)),
-                (FACTORED, array(factored)),
-            ],
+            arrays: [(COUNTED, counted), (TRAINED, trained), (FACTORED, factored)]
+                .map(|(number, layout)| (number, array(layout)))
+                .into(),
             config: ServerConfig {
                 resend: ms(8),
                 forget: ms(60),

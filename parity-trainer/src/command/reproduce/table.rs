@@ -69,7 +69,6 @@ impl Figures {
         })
     }
 
-    /// Of one missing query.
     fn first(&self) -> Option<&ByLosses> {
         self.evaluation.by_losses.first()
     }

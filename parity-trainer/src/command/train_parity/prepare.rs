@@ -29,7 +29,6 @@ const POOL_SAMPLES: usize = 20_000;
 /// Least side of an image for the network that is taken where none is known.
 const LENET_SIDE: usize = 16;
 
-/// Cost of a parity query.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Cost {
     /// Times that of a query, by ONNX Runtime on one thread.

@@ -182,11 +182,11 @@ pub(crate) struct Settings {
     /// have to be there all first [default: true without --clip]
     #[arg(long, value_name = "BOOL")]
     wait_free: Option<bool>,
-    /// Sending gradients of fully connected layers to a cluster as sufficient factors, and updates
-    /// back as their sum, where these are fewer numbers; not with --clip [default: true without
-    /// --clip]
-    #[arg(long, value_name = "BOOL")]
-    factors: Option<bool>,
+    /// Send a cluster gradients of fully connected layers as sufficient factors, and take updates
+    /// as their sum, where these are fewer numbers: on networks of some hundred megabits per second
+    #[arg(long)]
+    #[serde(default)]
+    pub(super) factors: bool,
     /// Say of each fully connected layer how much a step sends of it to a cluster, and as what
     #[arg(long)]
     #[serde(default)]
@@ -199,7 +199,8 @@ impl Checked for Settings {
         self.common.check()?;
         names(&self.deployed)?;
         names(&self.student)?;
-        let is_learned = self.is_learned();
+        let (is_learned, is_alone) = (self.is_learned(), self.cluster.is_none());
+        let whole_first = "--clip needs the whole gradient first; leave one of them out";
         let only_learned = "only a learned code has it; leave it out, or set encoder = \"learned\"";
         let only_stack = "only a stack has it; leave it out, or set encoder = \"stack\"";
         let only_cluster = "only a cluster has it; leave it out, or give --cluster";
@@ -219,24 +220,12 @@ impl Checked for Settings {
             (!self.has_slots() && self.minutes.is_some(), "minutes", only_stack),
             (!self.has_slots() && self.student.is_some(), "student", only_stack),
             (is_uneven, "executors", uneven),
-            (self.cluster.is_none() && has_filters, "filters", filters),
-            (
-                self.clip.is_some() && self.wait_free == Some(true),
-                "wait-free",
-                "--clip needs the whole gradient first; leave one of them out",
-            ),
-            (self.cluster.is_none() && self.wait_free.is_some(), "wait-free", only_cluster),
-            (
-                self.clip.is_some() && self.factors == Some(true),
-                "factors",
-                "--clip needs the whole gradient; leave one of them out",
-            ),
-            (self.cluster.is_none() && self.factors.is_some(), "factors", only_cluster),
-            (
-                self.cluster.is_none() && self.explain_communication,
-                "explain-communication",
-                only_cluster,
-            ),
+            (is_alone && has_filters, "filters", filters),
+            (self.clip.is_some() && self.wait_free == Some(true), "wait-free", whole_first),
+            (is_alone && self.wait_free.is_some(), "wait-free", only_cluster),
+            (self.clip.is_some() && self.factors, "factors", whole_first),
+            (is_alone && self.factors, "factors", only_cluster),
+            (is_alone && self.explain_communication, "explain-communication", only_cluster),
             (
                 self.cluster.is_some() && self.seeds() > 1,
                 "seeds",
@@ -275,11 +264,6 @@ impl Settings {
     /// True if a cluster is sent gradients while those of earlier layers are computed.
     pub(super) fn is_wait_free(&self) -> bool {
         self.wait_free.unwrap_or(self.clip.is_none())
-    }
-
-    /// True if a cluster is sent factors of gradients where they are fewer numbers.
-    pub(super) fn sends_factors(&self) -> bool {
-        self.factors.unwrap_or(self.clip.is_none())
     }
 
     /// Steps from one validation to the next in a run of so many. Those of a stack take a quarter

@@ -45,7 +45,6 @@ impl SharedTask {
     }
 }
 
-/// Connects to the cluster that the settings name, if they do.
 pub(super) fn connect(settings: &Settings) -> Result<Option<ClusterHandle>, TrainError> {
     let Some(address) = &settings.cluster else { return Ok(None) };
     let wrong = |error: RegistryError| TrainError::settings(None, &format!("--cluster: {error}"));
@@ -79,7 +78,7 @@ pub(super) fn trainer(
         consistency: settings.consistency.unwrap_or_default(),
         filters: settings.filters.unwrap_or_default(),
         wait_free: settings.is_wait_free(),
-        factors: settings.sends_factors(),
+        factors: settings.factors,
         // The first line is for people.
         task: format!("# the training of {name}\n{task}"),
     };

@@ -15,7 +15,6 @@ impl FileModel {
         self.input_shape.last().copied().unwrap_or(1)
     }
 
-    /// Lengths of the sequences of parity queries.
     pub(super) fn lengths_of(&self, queries: &[f32]) -> Vec<i64> {
         let padded: usize = self.input_shape.iter().skip(1).product();
         let sequences = queries.chunks_exact(padded.max(1));

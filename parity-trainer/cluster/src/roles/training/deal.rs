@@ -70,7 +70,6 @@ pub(super) struct PaceMeter {
 }
 
 impl PaceMeter {
-    /// A part is begun.
     pub(super) const fn begin(&mut self, now: Duration) {
         self.mark = Some(now);
     }

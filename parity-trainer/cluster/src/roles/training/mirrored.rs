@@ -3,14 +3,13 @@
 use parapet_parameter_server::{Clock, Factors, Key, KeyRange, Keys, Mirror, Rows, Values};
 
 use super::{Job, ROW, Training};
-use crate::node::Pulled;
 
 /// Steps after which the optimiser's state is asked for again, if the servers did not tell it.
 const AGAIN: u64 = 16;
 
 #[derive(Debug)]
 pub(super) struct Mirrored {
-    mirror: Mirror,
+    pub(super) mirror: Mirror,
     /// Each is pushed and pulled by itself; ascending.
     ranges: Vec<KeyRange>,
     /// The step after which the state is asked for.
@@ -21,15 +20,6 @@ impl Mirrored {
     pub(super) fn new(job: &Job) -> Self {
         let mirror = Mirror::new(job.spec().server().layout);
         Self { mirror, ranges: Vec::new(), due: 0 }
-    }
-
-    pub(super) const fn held(&self) -> Clock {
-        self.mirror.held()
-    }
-
-    /// See [`Mirror::take`].
-    pub(super) fn take(&mut self, keys: KeyRange, pulled: &mut Pulled) -> bool {
-        self.mirror.take(keys, pulled)
     }
 
     /// Takes note of ranges that are pushed as factors.
@@ -87,7 +77,7 @@ impl Training {
     /// Copies the rows with the optimiser's state, once the servers can tell it: those of the step
     /// that is done.
     pub(super) async fn mirror_rows(&mut self) {
-        let is_due = self.mirrored.held() == Clock(0) && self.step >= self.mirrored.due;
+        let is_due = self.mirrored.mirror.held() == Clock(0) && self.step >= self.mirrored.due;
         if !is_due || self.mirrored.ranges.is_empty() || !self.adds_up() {
             return;
         }

@@ -9,7 +9,6 @@ use crate::node::{Pending, Pulled, TaskError};
 #[derive(Debug)]
 pub(super) struct Pulls {
     pub(super) asker: usize,
-    /// The rows that are asked for.
     rows: KeyRange,
     under_way: Vec<Pending<Pulled>>,
     done: Vec<Pulled>,
@@ -29,7 +28,6 @@ impl Pulls {
         }
     }
 
-    /// Returns true if all these rows are asked for.
     pub(super) fn cover(&self, rows: KeyRange) -> bool {
         self.rows.covers(rows)
     }

@@ -157,7 +157,7 @@ impl Training {
     /// Returns true if servers send this process updates of the layers that are pushed as factors,
     /// in place of their rows.
     pub fn is_mirroring(&self) -> bool {
-        self.mirrored.held() > Clock(0)
+        self.mirrored.mirror.held() > Clock(0)
     }
 
     /// The time of a step counts from here, unless it has begun.
@@ -253,8 +253,9 @@ impl Training {
     async fn ask(&mut self, mut pulls: Pulls, rows: KeyRange) -> Result<Pulls> {
         let worker = self.executors.worker(pulls.asker);
         for piece in self.mirrored.pieces(rows) {
+            let held = self.mirrored.mirror.held();
             let spec = TaskSpec::new(self.job.array(), piece, self.clock().next());
-            let pull = worker.pull(spec.held(self.mirrored.held())).await;
+            let pull = worker.pull(TaskSpec { held, ..spec }).await;
             pulls.add(piece, pull.map_err(|error| self.failed("the pull", error))?);
         }
         Ok(pulls)
@@ -323,7 +324,7 @@ impl Training {
             });
         }
         self.apart = None;
-        if !self.mirrored.take(self.job.keys(), &mut pulled) {
+        if !self.mirrored.mirror.take(self.job.keys(), &mut pulled) {
             return Ok(false);
         }
         self.handed_in.clear();

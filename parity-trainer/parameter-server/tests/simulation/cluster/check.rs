@@ -123,16 +123,7 @@ impl Checker {
             (Message::PullReply(reply), Peer::Worker(reader))
                 if matches!(reply.values, Values::Factors(_)) =>
             {
-                let range = reply.at.range;
-                let mut shards = server.shards();
-                let view =
-                    shards.find(|view| view.at.array == FACTORED && view.at.range.covers(range));
-                let mut rows = Vec::new();
-                view.ok_or("it holds the shard")?.store.read(range, &Keys::All, &mut rows);
-                for (key, row) in (range.start..range.end).zip(rows.chunks(WIDE)) {
-                    self.updated.insert((reader, reply.clock, key), row.to_vec());
-                }
-                Ok(())
+                self.updates(server, reader, reply)
             }
             (Message::Replicate(entry), _) => {
                 let is_good = match &entry.operation {
@@ -143,6 +134,19 @@ impl Checker {
             }
             _ => Ok(()),
         }
+    }
+
+    /// A reader is sent the update that makes these rows of those that it has.
+    fn updates(&mut self, server: &Server, reader: WorkerId, reply: &PullReply) -> Outcome<()> {
+        let range = reply.at.range;
+        let mut shards = server.shards();
+        let view = shards.find(|view| view.at.array == FACTORED && view.at.range.covers(range));
+        let mut rows = Vec::new();
+        view.ok_or("it holds the shard")?.store.read(range, &Keys::All, &mut rows);
+        for (key, row) in (range.start..range.end).zip(rows.chunks(WIDE)) {
+            self.updated.insert((reader, reply.clock, key), row.to_vec());
+        }
+        Ok(())
     }
 
     /// A reader has these values of all keys after an update of its own.
