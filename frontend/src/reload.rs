@@ -108,8 +108,11 @@ impl App {
 const RELOADED: [&str; 4] = ["body_read_timeout_ms", "max_body_bytes", "metrics", "tls"];
 
 fn check_fixed(before: &Serving, after: &FrontendConfig) -> Result<(), ReloadError> {
-    let settings = |server: &ServerSettings| serde_json::to_value(server).unwrap_or_default();
-    let (old, new) = (settings(&before.server), settings(&after.server));
+    let settings = |server: &ServerSettings| {
+        let unknown = |error| ReloadError::NeedsRestart(format!("[server], by its text: {error}"));
+        serde_json::to_value(server).map_err(unknown)
+    };
+    let (old, new) = (settings(&before.server)?, settings(&after.server)?);
     let mut fixed = old.as_object().into_iter().flatten();
     let has_changed = |(name, value): &(&String, &Value)| {
         !RELOADED.contains(&name.as_str()) && new.get(*name) != Some(*value)
