@@ -201,23 +201,14 @@ pub struct SnapshotEnd {
 /// Request that an [`Answer`] is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    Push {
-        worker: WorkerId,
-        clock: Clock,
-    },
+    /// A push, of this clock.
+    Push { worker: WorkerId, clock: Clock },
     /// A pull, which is answered by rows unless it is refused.
-    Pull {
-        request: RequestId,
-    },
+    Pull { request: RequestId },
     /// An entry of the log, and all before it.
-    Replicate {
-        seq: Seq,
-    },
+    Replicate { seq: Seq },
     /// A piece of a range's state.
-    Snapshot {
-        transfer: TransferId,
-        part: u32,
-    },
+    Snapshot { transfer: TransferId, part: u32 },
 }
 
 /// Reason why a server refuses a request. A resend of what is applied is acknowledged again.

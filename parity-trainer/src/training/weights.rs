@@ -184,11 +184,10 @@ fn read_into(
 ) -> Result<()> {
     for (place, (gradient, tensor)) in gradients.iter().zip(tensors).enumerate() {
         let (own, others) = values.split_at_mut(tensor.numel());
-        if left_out.contains(&place) {
-        } else if gradient.defined() {
-            read(gradient, own)?;
-        } else {
-            own.fill(0.0);
+        match gradient.defined() {
+            _ if left_out.contains(&place) => {}
+            true => read(gradient, own)?,
+            false => own.fill(0.0),
         }
         values = others;
     }

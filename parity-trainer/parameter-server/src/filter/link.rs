@@ -202,7 +202,11 @@ impl Link {
         filters: ArrayFilters,
     ) -> PackedValues {
         let (precision, compressed) = match &values {
-            Values::Factors(_) => return PackedValues::Plain(values),
+            Values::Factors(factors) => {
+                let (product, sent) = (factors.len() * size_of::<f32>(), values.as_bytes().len());
+                self.traffic.count(array, Filter::Factors, product, sent);
+                return PackedValues::Plain(values);
+            }
             _ if !filters.lz4 => return PackedValues::Plain(values),
             Values::F32(numbers) => (Precision::F32, self.compress(array, numbers)),
             Values::Bf16(bits) => (Precision::Bf16, self.compress(array, bits)),

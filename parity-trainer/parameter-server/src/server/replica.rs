@@ -301,14 +301,14 @@ impl Replica {
     fn record(&mut self, operation: &Operation) {
         let update = match operation {
             Operation::Update(update) if self.consistency.adds_up_clocks() => update,
-            _ => return record(&mut self.clocks, operation),
+            _ => return advance(&mut self.clocks, operation),
         };
         let (range, clock) = (update.range, update.clock());
         let is_of = |worker| update.clocks.iter().any(|&(other, _)| other == worker);
         let is_whole = self.clocks.workers().all(is_of)
             && self.clocks.parts_finished(range, clock).is_empty()
             && self.clocks.finished(range) == Some(clock.minus(1));
-        record(&mut self.clocks, operation);
+        advance(&mut self.clocks, operation);
         self.recent.retain(|other| other.range.intersect(range).is_none());
         if !is_whole {
             // It changes rows that readers may have.
@@ -377,7 +377,7 @@ impl Replica {
             && let Some(operation) = self.log.pop()
         {
             self.acked = self.acked.next();
-            record(&mut self.committed, &operation);
+            advance(&mut self.committed, &operation);
             let range = operation.range().unwrap_or(self.range());
             news = Some(news.map_or(range, |news| news.hull(range)));
         }
@@ -465,7 +465,7 @@ impl Replica {
     }
 }
 
-fn record(clocks: &mut RangedClocks, operation: &Operation) {
+fn advance(clocks: &mut RangedClocks, operation: &Operation) {
     match operation {
         Operation::Members(members) => set_members(clocks, &members.workers),
         Operation::Update(update) => {

@@ -202,6 +202,18 @@ fn numbers_of_one_size_shrink_and_noise_is_left_alone() {
 }
 
 #[test]
+fn factors_are_counted_at_both_ends_and_not_compressed() {
+    let [mut end, mut other] = [(); 2].map(|()| link(false, true, LinkLimits::default()));
+    let factors = Factors::new(1, &[1.0; 40], &[2.0; 50]);
+    let packed = end.pack(push(Keys::All, Values::Factors(factors)));
+    assert!(matches!(packed.values, Some(PackedValues::Plain(_))));
+    other.unpack(packed).unwrap();
+    for counted in [end.traffic(), other.received()] {
+        assert_eq!(bytes_of(counted, Filter::Factors), (40 * 50 * 4, 90 * 4));
+    }
+}
+
+#[test]
 fn rounded_numbers_are_counted_where_they_arrive() {
     let mut end = link(false, false, LinkLimits::default());
     let message = push(Keys::All, Values::Bf16(vec![0; 5].into()));

@@ -120,7 +120,7 @@ impl Training {
         gradient.resize(gradient.len().next_multiple_of(ROW), 0.0);
         let keys = KeyRange::new(from, from + (gradient.len() / ROW) as u64);
         let mut parts = Vec::new();
-        for (range, values) in mirrored::cut(&mut self.mirrored, from, &gradient, factors) {
+        for (range, values) in mirrored::cut(&mut self.mirrored, from, gradient, factors) {
             let filtered = self.executors.filter(executor, range, values);
             parts.extend(filtered.map_err(|error| self.failed("the gradient", error))?);
         }

@@ -49,7 +49,7 @@ impl Mirrored {
 pub(super) fn cut(
     mirrored: &mut Mirrored,
     from: Key,
-    gradient: &[f32],
+    gradient: Vec<f32>,
     factors: Vec<(usize, Factors)>,
 ) -> Vec<(KeyRange, Values)> {
     let rows = |at: usize, len: usize| {
@@ -64,11 +64,11 @@ pub(super) fn cut(
     inner.retain(|(range, _)| !range.is_empty());
     mirrored.add(inner.iter().map(|&(range, _)| range));
     let all = KeyRange::new(from, from + (gradient.len() / ROW) as u64);
+    let gradient = Values::from(gradient);
     let pieces = mirrored.pieces(all).into_iter().map(|piece| {
         let factors = inner.iter().find(|(range, _)| *range == piece);
         let numbers = (piece.start - from) as usize * ROW..(piece.end - from) as usize * ROW;
-        let dense = || Values::from(gradient.get(numbers).unwrap_or_default().to_vec());
-        (piece, factors.map_or_else(dense, |(_, values)| values.clone()))
+        (piece, factors.map_or_else(|| gradient.slice(numbers), |(_, values)| values.clone()))
     });
     pieces.collect()
 }
