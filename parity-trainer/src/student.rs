@@ -38,18 +38,18 @@ pub fn students(
     {
         families.push(family);
     }
-    if families.is_empty() {
-        let inputs = shape.iter().product();
-        let one = HIDDEN.map(|hidden| vec![inputs, hidden]);
-        let two = HIDDEN.map(|hidden| vec![inputs, hidden, hidden]);
-        let mlp = |widths: [Vec<usize>; 14]| {
-            widths.into_iter().map(|widths| NetworkSpec::Mlp { widths }).collect()
-        };
-        return vec![mlp(one), mlp(two)];
-    }
+    let has_mlps = families.is_empty() || matches!(deployed, Some(NetworkSpec::Mlp { .. }));
     let widths =
         |family| CHANNELS.map(|width| NetworkSpec::Convolutional { family, width }).to_vec();
-    families.into_iter().map(widths).collect()
+    let mut students: Vec<_> = families.into_iter().map(widths).collect();
+    if has_mlps {
+        let inputs: usize = shape.iter().product();
+        students.extend([1, 2].map(|layers| {
+            let widths = |hidden| [vec![inputs], vec![hidden; layers]].concat();
+            HIDDEN.map(|hidden| NetworkSpec::Mlp { widths: widths(hidden) }).to_vec()
+        }));
+    }
+    students
 }
 
 /// The widest of `networks` whose cost is at most `most`, with its cost; the cheapest if none is
@@ -92,6 +92,8 @@ mod tests {
         assert_eq!(names(&[1, 28, 28], Some("resnet6")), images[..4]);
         assert_eq!(names(&[3, 8, 8], Some("vgg11")), ["vgg11:4"]);
         assert_eq!(names(&[3, 8, 8], Some("mlp:192,7"))[0], "mlp:192,16");
+        let mlps = ["mlp:256,16", "mlp:256,16,16"];
+        assert_eq!(names(&[1, 16, 16], Some("mlp:256,32")), [&images[..4], &mlps].concat());
     }
 
     #[test]
