@@ -114,7 +114,12 @@ async fn layer_as_factors_is_learned_alike_by_one_process_or_many() {
     let weights = Vec::from_iter((0..FACTORED).map(|index| (index as f32 * 0.37).sin()));
     let mut models = Vec::new();
     for (hosts, as_factors) in [(1, false), (1, true), (3, true)] {
-        let leading = begin(&cluster, &cluster.open().await, new(STEPS, &weights)).await;
+        let layer = LAYER[2]..LAYER[2] + LAYER[0] * LAYER[1];
+        let layers = std::slice::from_ref(&layer);
+        let new = NewTraining { factors: as_factors, layers, ..new(STEPS, &weights) };
+        let leading = begin(&cluster, &cluster.open().await, new).await;
+        // The servers are two.
+        assert_eq!(leading.shards(layer.clone()), if as_factors { 2 } else { 3 });
         let mut all = vec![leading];
         let job = all[0].job().clone();
         for _ in 1..hosts {
@@ -314,7 +319,7 @@ async fn pace_that_is_nonsense_is_ignored_and_the_last_one_stays() {
         cluster.write(&slow, &format!(r#"{{"pace":{pace}}}"#)).await;
         // What is written after it has been seen.
         cluster
-            .write("arrays/77", &format!(r#"{{"keys":[0,9],"shards":0,"description":"{pace}"}}"#))
+            .write("arrays/77", &format!(r#"{{"keys":[0,9],"shards":[],"description":"{pace}"}}"#))
             .await;
         let is_seen = |view: &View| {
             view.arrays.get(&ArrayId(77)).is_some_and(|array| array.description == pace)
@@ -322,6 +327,8 @@ async fn pace_that_is_nonsense_is_ignored_and_the_last_one_stays() {
         let view = cluster.until(is_seen).await;
         assert_eq!(job.executors_of(worker, &view).len(), expected, "{pace}");
     }
+    let gap = r#"{"keys":[0,9],"shards":[[0,4],[5,9]],"description":""}"#;
+    cluster.write("arrays/78", gap).await;
     for (node, row_ns, expected) in [(1, "5", 1), (1, "-1", 1), (1, "2000000000", 1), (2, "7", 2)] {
         let report = format!(r#"{{"service":[{node},{{"push_ns":{row_ns},"read_ns":{row_ns}}}]}}"#);
         cluster.write(&format!("reports/worker-777/service/{node}"), &report).await;
@@ -329,6 +336,7 @@ async fn pace_that_is_nonsense_is_ignored_and_the_last_one_stays() {
         let view = cluster.until(found).await;
         let first = view.services().find(|(node, _)| *node == NodeId(1)).unwrap().1;
         assert_eq!(first.push_ns, 5, "{row_ns}");
+        assert!(!view.arrays.contains_key(&ArrayId(78)), "shards with a gap between");
     }
     soon(other.leave()).await.unwrap();
     soon(training.leave()).await.unwrap();

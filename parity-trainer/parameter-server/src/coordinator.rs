@@ -40,9 +40,9 @@ pub struct HandOver {
 pub struct ClusterState {
     /// The servers that have joined, each with its weight; one of weight 0 is to be emptied.
     pub servers: BTreeMap<NodeId, u32>,
-    /// The arrays: their keys, and into how many shards they are to be cut; 0: the array is to go,
-    /// with all it holds.
-    pub arrays: BTreeMap<ArrayId, (KeyRange, u64)>,
+    /// The arrays: the shards that they are to be cut into; none: the array is to go, with all it
+    /// holds.
+    pub arrays: BTreeMap<ArrayId, Vec<KeyRange>>,
     pub routing: Routing,
     /// The hand-overs that tails have been told of.
     pub hand_overs: Vec<HandOver>,
@@ -178,7 +178,7 @@ impl Coordinator {
         let unrecoverable = draft.unrecoverable.into_iter().collect();
         let mut plan = plan.unwrap_or_else(|| cluster.plan.clone());
         let is_there =
-            |array: &ArrayId| cluster.arrays.get(array).is_some_and(|&(_, shards)| shards > 0);
+            |array: &ArrayId| cluster.arrays.get(array).is_some_and(|shards| !shards.is_empty());
         plan.chains.retain(|(array, ..)| is_there(array));
         Change { routing, hand_overs, unrecoverable, plan }
     }
@@ -191,9 +191,9 @@ impl Coordinator {
         if named == 0 || (is_first && named < self.config.min_servers) {
             return None;
         }
-        let ranges = cluster.arrays.iter().flat_map(|(&array, &(keys, shards))| {
-            keys.cut(shards).map(move |range| (array, range))
-        });
+        let arrays = cluster.arrays.iter();
+        let ranges =
+            arrays.flat_map(|(&array, shards)| shards.iter().map(move |&range| (array, range)));
         let ring = self.config.placement.ring(&servers).routing(0, ranges).ok()?;
         if self.config.replan.is_none() {
             return Some(ring);
@@ -358,7 +358,7 @@ impl<'a> Draft<'a> {
 
     fn drop_arrays(&mut self) {
         let arrays = &self.cluster.arrays;
-        let is_dropped = |array| arrays.get(&array).is_some_and(|&(_, shards)| shards == 0);
+        let is_dropped = |array| arrays.get(&array).is_some_and(Vec::is_empty);
         let mut routes = self.routing.routes().to_vec();
         routes.retain(|route| !is_dropped(route.array));
         self.set_routes(routes);

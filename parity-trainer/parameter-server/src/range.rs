@@ -69,6 +69,22 @@ impl KeyRange {
         };
         (0..parts).map(move |part| Self::new(border(part), border(part + 1)))
     }
+
+    /// The same with each border moved to the nearest of `places` that is within a third of a piece of it.
+    pub fn cut_near(self, parts: u64, places: &[Key]) -> Vec<Self> {
+        let near = self.len() / parts.max(1) / 3;
+        let mut start = self.start;
+        let pieces = self.cut(parts).filter_map(|piece| {
+            let inner = |place: &&Key| **place > start && **place < self.end;
+            let nearest = places.iter().filter(inner).min_by_key(|at| at.abs_diff(piece.end));
+            let nearest = nearest.filter(|place| place.abs_diff(piece.end) <= near);
+            let end = nearest.filter(|_| piece.end < self.end).copied().unwrap_or(piece.end);
+            let piece = Self::new(start, end);
+            start = end.max(start);
+            Some(piece).filter(|piece| !piece.is_empty())
+        });
+        pieces.collect()
+    }
 }
 
 impl TryFrom<(Key, Key)> for KeyRange {
@@ -179,7 +195,44 @@ mod tests {
         assert_eq!(KeyRange::new(3, 7).to_string(), "[3, 7)");
     }
 
+    #[test]
+    fn a_place_within_a_third_of_a_piece_is_a_border() {
+        let ends = |places: &[Key]| {
+            let pieces = KeyRange::new(0, 100).cut_near(4, places).into_iter();
+            Vec::from_iter(pieces.map(|piece| piece.end))
+        };
+        assert_eq!(ends(&[]), [25, 50, 75, 100]);
+        assert_eq!(ends(&[20, 52, 95]), [20, 52, 75, 100]);
+        assert_eq!(ends(&[16, 33, 34, 42, 83]), [33, 42, 83, 100]);
+    }
+
     proptest! {
+        #[test]
+        fn pieces_are_all_keys_and_end_at_places_that_are_near(
+            len in 0u64..200,
+            parts in 1u64..12,
+            places in prop::collection::btree_set(0u64..220, 0..6),
+        ) {
+            let range = KeyRange::new(10, 10 + len);
+            let places = Vec::from_iter(places);
+            let pieces = range.cut_near(parts, &places);
+            let mut end = range.start;
+            for piece in &pieces {
+                prop_assert!(piece.start == end && !piece.is_empty());
+                end = piece.end;
+            }
+            prop_assert!(end == range.end && pieces.len() as u64 <= parts);
+            let near = len / parts / 3;
+            let even = Vec::from_iter(range.cut(parts).map(|piece| piece.end));
+            for piece in &pieces {
+                prop_assert!(even.contains(&piece.end) || places.contains(&piece.end));
+                prop_assert!(even.iter().any(|even| even.abs_diff(piece.end) <= near));
+            }
+            if places.is_empty() {
+                prop_assert_eq!(pieces, Vec::from_iter(range.cut(parts)));
+            }
+        }
+
         #[test]
         fn holds_what_was_inserted(
             ranges in prop::collection::vec((0u64..60, 0u64..6), 0..40),

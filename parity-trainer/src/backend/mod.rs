@@ -6,12 +6,13 @@
 mod in_process;
 mod remote;
 
+use std::ops::Range;
+
 pub use in_process::InProcessBackend;
 use parapet_cluster::roles::training::Job;
 pub(crate) use parapet_cluster::roles::training::ROW;
 use parapet_parameter_server::Factors;
 pub use parapet_parameter_server::optimiser::{OptimiserConfig, OptimiserSpec, Schedule};
-pub(crate) use remote::shards;
 pub use remote::{ClusterHandle, RemoteBackend, RemotePlan};
 use serde::{Deserialize, Serialize};
 
@@ -35,14 +36,18 @@ impl Place {
         }
     }
 
+    /// Opens the backend; `layers` are the weights of fully connected layers.
     pub(crate) fn open(
         self,
         rule: OptimiserConfig,
         parameters: &ParameterSet,
+        layers: Vec<Range<usize>>,
     ) -> Result<Box<dyn ParameterBackend>, BackendError> {
         Ok(match self {
             Self::InProcess => Box::new(InProcessBackend::new(rule, &parameters.values)?),
-            Self::Lead(cluster, plan) => Box::new(RemoteBackend::lead(cluster, plan, parameters)?),
+            Self::Lead(cluster, plan) => {
+                Box::new(RemoteBackend::lead(cluster, plan, parameters, layers)?)
+            }
             Self::Join(cluster, job) => Box::new(RemoteBackend::join(cluster, job, parameters)?),
         })
     }
@@ -94,6 +99,11 @@ pub trait ParameterBackend: std::fmt::Debug {
 
     fn takes_factors(&self) -> bool {
         false
+    }
+
+    /// Returns how many shards parameters are spread over.
+    fn shards(&self, _: Range<usize>) -> usize {
+        1
     }
 
     /// Returns true if it takes a part's gradients piece by piece, and sends each at once.

@@ -1,6 +1,7 @@
 //! Parameters on a cluster of parameter servers.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use parapet_cluster::array::FilterSpec;
@@ -95,6 +96,8 @@ pub struct RemoteBackend {
     training: Option<Training>,
     /// Numbers of weights and of values of buffers.
     lengths: (usize, usize),
+    /// Weights of fully connected layers.
+    layers: Vec<Range<usize>>,
     /// Where the gradients end that a part has not handed in yet, if it has handed in some.
     unsent: Option<usize>,
     gradient_norm: f64,
@@ -107,8 +110,10 @@ impl RemoteBackend {
         cluster: ClusterHandle,
         plan: RemotePlan,
         weights: &ParameterSet,
+        layers: Vec<Range<usize>>,
     ) -> Result<Self, BackendError> {
         let mut backend = Self::new(cluster, plan, weights);
+        backend.layers = layers;
         backend.begin(&weights.values, &weights.buffers, None)?;
         Ok(backend)
     }
@@ -143,6 +148,7 @@ impl RemoteBackend {
             plan,
             training: None,
             lengths: (weights.values.len(), weights.buffers.len()),
+            layers: Vec::new(),
             unsent: None,
             gradient_norm: 0.0,
             factored_square: 0.0,
@@ -166,7 +172,8 @@ impl RemoteBackend {
             filters: self.plan.filters,
             wait_free: self.plan.wait_free,
             factors: self.plan.factors,
-            shards: shards(array.len()) as u64,
+            shards: most_shards(array.len()) as u64,
+            layers: &self.layers,
             weights: &array,
             measured_from,
             from,
@@ -246,6 +253,10 @@ impl ParameterBackend for RemoteBackend {
         self.plan.factors
     }
 
+    fn shards(&self, numbers: Range<usize>) -> usize {
+        self.training.as_ref().map_or(1, |training| training.shards(numbers).max(1))
+    }
+
     fn takes_segments(&self) -> bool {
         self.plan.wait_free
     }
@@ -312,7 +323,7 @@ fn scaled<'a>(
     weights.chain(std::iter::repeat_n(0.0, filling)).chain(buffers)
 }
 
-pub(crate) fn shards(length: usize) -> usize {
+fn most_shards(length: usize) -> usize {
     (length / SHARD).clamp(SHARDS.0, SHARDS.1)
 }
 
@@ -328,6 +339,6 @@ mod tests {
     #[test]
     fn further_shards_are_worth_their_messages() {
         let parameters = [1, 20_000, 78_330, 100_000, 300_000, 25_000_000];
-        assert_eq!(parameters.map(shards), [4, 4, 4, 6, 16, 16]);
+        assert_eq!(parameters.map(most_shards), [4, 4, 4, 6, 16, 16]);
     }
 }

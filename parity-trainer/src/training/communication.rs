@@ -63,18 +63,17 @@ impl fmt::Display for LayerTraffic {
     }
 }
 
-/// The traffic of the fully connected layers of a network with `all` numbers, in steps of `parts`
-/// parts of `samples`.
+/// The traffic of a network's fully connected layers, which are spread over so many `shards`, in
+/// steps of `parts` parts of `samples`.
 pub(super) fn layers(
     network: &Network,
-    all: usize,
+    shards: impl Iterator<Item = usize>,
     samples: usize,
     parts: usize,
 ) -> Vec<LayerTraffic> {
-    let linears = network.linears().map(|(layer, weights)| {
+    let linears = network.linears().zip(shards).map(|((layer, weights), shards)| {
         let size = weights.size();
         let [outputs, inputs] = [size[0], size[1]].map(|axis| axis as usize);
-        let shards = (outputs * inputs * crate::backend::shards(all)).div_ceil(all.max(1));
         LayerTraffic { layer, outputs, inputs, samples, parts, shards }
     });
     linears.collect()

@@ -133,14 +133,19 @@ impl Trainer {
     ) -> Result<Self> {
         let mut weights = Weights::of(&task.networks())?;
         let parts = vec![vec![0; plan.groups * plan.k]; place.parts()];
-        let backend = place.open(plan.rule, &weights.parameters)?;
+        let networks = task.networks();
+        let layers = match networks[..] {
+            [(_, network)] => weights.linears(network),
+            _ => Vec::new(),
+        };
+        let backend = place.open(plan.rule, &weights.parameters, layers.clone())?;
         let mut traffic = Vec::new();
-        if let [(_, network)] = task.networks()[..] {
+        if let [(_, network)] = networks[..] {
             if backend.takes_segments() {
                 weights.cut(network);
             }
-            let all = weights.parameters.values.len();
-            traffic = communication::layers(network, all, plan.groups, parts.len());
+            let shards = layers.into_iter().map(|numbers| backend.shards(numbers));
+            traffic = communication::layers(network, shards, plan.groups, parts.len());
             if backend.takes_factors() {
                 let chosen = traffic.iter().filter(|layer| layer.goes_as_factors());
                 weights.factor(network, chosen.map(|layer| layer.layer).collect());

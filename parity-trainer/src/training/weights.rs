@@ -1,5 +1,7 @@
 //! The networks' weights on their way from the backend, and their gradients on the way to it.
 
+use std::ops::Range;
+
 use parapet_parameter_server::{Factors, Values};
 use tch::{Kind, Tensor};
 
@@ -55,13 +57,24 @@ impl Weights {
         self.segments = network.cut(SEGMENTS);
     }
 
+    fn place(&self, weights: &Tensor) -> Option<usize> {
+        self.trainable.iter().position(|own| own.data_ptr() == weights.data_ptr())
+    }
+
+    /// Returns where the weights of the network's [linear layers](Network::linears) lie.
+    pub(super) fn linears(&self, network: &Network) -> Vec<Range<usize>> {
+        let range = |weights: &Tensor| {
+            let before = self.trainable.iter().take(self.place(weights)?);
+            let start = before.map(Tensor::numel).sum();
+            Some(start..start + weights.numel())
+        };
+        network.linears().filter_map(|(_, weights)| range(weights)).collect()
+    }
+
     /// Has the gradients of these layers of this network, the only one, handed on as factors.
     pub(super) fn factor(&mut self, network: &Network, layers: Vec<usize>) {
         let chosen = network.linears().filter(|(place, _)| layers.contains(place));
-        let place = |weights: &Tensor| {
-            self.trainable.iter().position(|own| own.data_ptr() == weights.data_ptr())
-        };
-        self.factored = chosen.filter_map(|(_, weights)| place(weights)).collect();
+        self.factored = chosen.filter_map(|(_, weights)| self.place(weights)).collect();
         network.factor(layers);
         if !self.factored.is_empty() {
             // Numbers that are not handed on count as none.

@@ -68,9 +68,17 @@ impl Work {
         let weights = vec![0.5; all * ROW];
         let factors = Factors::new(SAMPLES, &[0.01; LAYER * SAMPLES], &[0.01; SAMPLES * LAYER]);
         let transport = Transport::Sockets;
+        let starts = (0..self.layers.unwrap_or(0)).map(|layer| layer * LAYER * LAYER);
+        let layers = Vec::from_iter(starts.map(|start| start..start + LAYER * LAYER));
         let mut training = if self.leads {
-            let new =
-                NewTraining { executors: WORKERS, shards: 8, filters, ..new(STEPS, &weights) };
+            let new = NewTraining {
+                executors: WORKERS,
+                shards: 8,
+                layers: &layers,
+                filters,
+                factors: self.factors,
+                ..new(STEPS, &weights)
+            };
             Training::begin(&registry, cluster, transport, new).await.unwrap()
         } else {
             let job = next_job(&registry, None).await.unwrap();

@@ -129,7 +129,7 @@ impl Registry {
             return Ok(());
         };
         let mut info: ArrayInfo = documents::read(&held)?;
-        info.shards = 0;
+        info.shards.clear();
         let value = documents::write("an array's entry", &info)?;
         let transaction = Transaction::default().put(&key, value, None);
         self.store.commit(transaction).await.map(|_| ())

@@ -61,7 +61,7 @@ pub enum RegistryError {
     #[error("{0} was changed by others again and again meanwhile: try again")]
     Contended(&'static str),
     #[error(
-        "{0} is there with other keys or another number of shards: take another number for \
+        "{0} is there with other keys or shards: take another number for \
             the new array"
     )]
     OtherArray(ArrayId),

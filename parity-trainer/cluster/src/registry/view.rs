@@ -87,11 +87,27 @@ pub struct ServerInfo {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArrayInfo {
     pub keys: KeyRange,
-    /// Into how many shards it is to be cut; 0 if it was given up.
-    pub shards: u64,
+    /// Its shards, one after another; none if it was given up.
+    pub shards: Vec<KeyRange>,
     /// Description for servers and workers; a registry does not look into it.
     #[serde(default)]
     pub description: String,
+}
+
+impl ArrayInfo {
+    fn check(self, key: &str) -> Result<Self> {
+        let mut end = self.keys.start;
+        let follows = |shard: &KeyRange| {
+            let follows = shard.start == end && !shard.is_empty();
+            end = shard.end;
+            follows
+        };
+        let is_whole = self.shards.iter().all(follows) && end == self.keys.end;
+        if is_whole || self.shards.is_empty() {
+            return Ok(self);
+        }
+        Err(RegistryError::malformed(key, "shards that are all keys, one after another, expected"))
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -167,7 +183,7 @@ impl View {
     pub fn cluster(&self) -> ClusterState {
         let servers = self.servers.iter().map(|(&node, info)| (node, info.weight));
         let arrays = self.arrays.iter();
-        let arrays = arrays.map(|(&array, info)| (array, (info.keys, info.shards)));
+        let arrays = arrays.map(|(&array, info)| (array, info.shards.clone()));
         let mut cluster = ClusterState {
             servers: servers.collect(),
             arrays: arrays.collect(),
@@ -252,7 +268,8 @@ impl View {
             },
             "arrays" => {
                 let number = rest.parse().map_err(|e| RegistryError::malformed(key, e))?;
-                put(&mut self.arrays, ArrayId(number), read(entry)?);
+                let array = read(entry)?.map(|array: ArrayInfo| array.check(key)).transpose()?;
+                put(&mut self.arrays, ArrayId(number), array);
             }
             "reports" => {
                 let by = rest.split('/').next().and_then(documents::parse_member);

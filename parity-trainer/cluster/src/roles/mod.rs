@@ -52,12 +52,12 @@ pub enum ClusterError {
     Failed(String),
 }
 
-/// Makes an array known to the cluster: `keys` rows in `shards` shards.
+/// Makes an array known to the cluster: `keys` in `shards`, which lie one after another.
 pub async fn define(
     registry: &Registry,
     array: ArrayId,
     keys: KeyRange,
-    shards: u64,
+    shards: Vec<KeyRange>,
     spec: &ArraySpec,
 ) -> Result<()> {
     let info = ArrayInfo {

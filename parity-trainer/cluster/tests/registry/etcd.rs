@@ -29,7 +29,8 @@ macro_rules! etcd {
 }
 
 async fn define(registry: &Registry, array: u32) {
-    let info = ArrayInfo { keys: KeyRange::new(0, 10), shards: 1, description: String::new() };
+    let keys = KeyRange::new(0, 10);
+    let info = ArrayInfo { keys, shards: vec![keys], description: String::new() };
     registry.define(ArrayId(array), &info).await.unwrap();
 }
 

@@ -71,7 +71,7 @@ async fn start(fixture: &Fixture, config: CoordinatorConfig) -> Nodes {
 
 async fn define(registry: &Registry, shards: u64) {
     let (keys, description) = (KeyRange::new(0, 800), String::new());
-    let info = ArrayInfo { keys, shards, description };
+    let info = ArrayInfo { keys, shards: keys.cut(shards).collect(), description };
     registry.define(ARRAY, &info).await.unwrap();
 }
 

@@ -96,6 +96,7 @@ pub fn new(steps: u64, weights: &[f32]) -> NewTraining<'_> {
         executors: EXECUTORS,
         deal: Deal::ByPace,
         shards: 3,
+        layers: &[],
         weights,
         measured_from: None,
         consistency: Consistency::Bsp,

@@ -103,7 +103,7 @@ impl Cluster {
             cluster.join().await;
         }
         let (registry, spec) = (&cluster.registry, array(consistency));
-        define(registry, ARRAY, KEYS, SHARDS, &spec).await.unwrap();
+        define(registry, ARRAY, KEYS, KEYS.cut(SHARDS).collect(), &spec).await.unwrap();
         await_array(registry, ARRAY, LIMIT).await.unwrap();
         cluster
     }

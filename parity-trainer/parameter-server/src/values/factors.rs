@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{MODERATE, Shared, all};
 
-/// Numbers of the right factor that are multiplied at a time: they fit the processor's cache.
-const TILE: usize = 512;
+/// Columns of the product that are summed at a time: the sums stay in the processor's registers.
+const PANEL: usize = 32;
 
 /// Magnitude up to which factors are moderate, if their rank is too: so is their product.
 const MODERATE_FACTOR: f32 = 1_048_576.0;
@@ -129,19 +129,26 @@ impl Factors {
         let (left, right) = self.sides();
         let (width, rank) = (self.width.max(1), self.rank.max(1));
         let mut product = vec![0.0; self.len];
-        for from in (0..width).step_by(TILE) {
-            let tile = from..width.min(from + TILE);
+        for from in (0..width).step_by(PANEL) {
+            let panel = right.chunks_exact(width).map(|inputs| {
+                let mut own = [0.0; PANEL];
+                own.iter_mut().zip(&inputs[from..]).for_each(|(own, input)| *own = *input);
+                own
+            });
+            let panel = Vec::from_iter(panel);
             for (row, left) in left.chunks_exact(rank).enumerate() {
-                // The tile's part of the row, within the window.
-                let start = (row * width + tile.start).max(self.skipped);
-                let end = (row * width + tile.end).min(self.skipped + self.len);
-                let columns = start - row * width..end.max(start) - row * width;
-                let sums = product.get_mut(start - self.skipped..end.max(start) - self.skipped);
-                let sums = sums.unwrap_or_default();
-                for (&factor, right) in left.iter().zip(right.chunks_exact(width)) {
-                    let right = right.get(columns.clone()).unwrap_or_default();
-                    sums.iter_mut().zip(right).for_each(|(sum, number)| *sum += factor * number);
+                let mut sums = [0.0; PANEL];
+                for (factor, inputs) in left.iter().zip(&panel) {
+                    sums.iter_mut().zip(inputs).for_each(|(sum, input)| *sum += factor * input);
                 }
+                // The panel's part of the row, within the window.
+                let begin = row * width + from;
+                let start = begin.max(self.skipped);
+                let end = (row * width + width.min(from + PANEL)).min(self.skipped + self.len);
+                let within = start - self.skipped..end.max(start) - self.skipped;
+                let sums = sums.iter().skip(start - begin);
+                let numbers = product.get_mut(within).unwrap_or_default();
+                numbers.iter_mut().zip(sums).for_each(|(number, sum)| *number = *sum);
             }
         }
         product

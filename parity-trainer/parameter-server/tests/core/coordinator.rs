@@ -32,7 +32,7 @@ impl Leading {
     fn new(servers: &[u64], chain: &[u64]) -> Self {
         let cluster = ClusterState {
             servers: servers.iter().map(|&node| (NodeId(node), 1)).collect(),
-            arrays: [(ARRAY, (RANGE, 1))].into(),
+            arrays: [(ARRAY, RANGE.cut(1).collect())].into(),
             routing: table(9, [Route::new(at(5), nodes(chain))]),
             ..ClusterState::default()
         };
@@ -163,7 +163,7 @@ fn array_is_born_when_there_are_enough_servers() {
         Coordinator::new(CoordinatorConfig { min_servers, birth, ..config() })
     };
     let mut leading = Leading(coordinator(2), ClusterState::default());
-    leading.1.arrays = [(ARRAY, (RANGE, 3))].into();
+    leading.1.arrays = [(ARRAY, RANGE.cut(3).collect())].into();
     assert!(leading.decide(0).routing.routes().is_empty());
     leading.1.servers.insert(NodeId(1), 1);
     assert!(leading.decide(0).routing.routes().is_empty());
@@ -173,7 +173,7 @@ fn array_is_born_when_there_are_enough_servers() {
     assert!(born.routes().len() == 3 && born.routes().iter().all(is_new));
     // Its servers may not have heard of the first epoch yet, so that it lasts for a while.
     leading.1.routing = born.clone();
-    leading.1.arrays.insert(ARRAY, (RANGE, 5));
+    leading.1.arrays.insert(ARRAY, RANGE.cut(5).collect());
     assert_eq!(leading.decide(10).routing, born);
     assert_eq!(leading.0.next_timer(), Some(ms(510)));
     assert_ne!(leading.decide(510).routing, born);
@@ -197,11 +197,11 @@ fn server_without_the_state_leaves_the_chain() {
 fn array_that_was_given_up_leaves_the_table() {
     let mut leading = Leading::new(&[1, 2], &[1, 2]);
     let other = ArrayId(3);
-    leading.1.arrays.insert(other, (RANGE, 1));
+    leading.1.arrays.insert(other, RANGE.cut(1).collect());
     leading.1.routing = leading.decide(0).routing;
     let before = leading.1.routing.clone();
     assert!(before.route(other, 0).is_some());
-    leading.1.arrays.insert(ARRAY, (RANGE, 0));
+    leading.1.arrays.insert(ARRAY, RANGE.cut(0).collect());
     let one = leading.decide(1).routing;
     assert!(one.version() > before.version());
     assert!(one.route(ARRAY, 0).is_none() && one.route(other, 0).is_some());
@@ -249,7 +249,7 @@ fn no_more_shards_are_copied_at_a_time_than_allowed() {
     let mut leading = Leading::new(&[1, 2], &[1]);
     let route = |start| Route::new(shard(start, start + 1, 5), nodes(&[1]));
     leading.1.routing = table(9, (0..10).map(route));
-    leading.1.arrays = [(ARRAY, (RANGE, 10))].into();
+    leading.1.arrays = [(ARRAY, RANGE.cut(10).collect())].into();
     assert_eq!(leading.hand_overs(0).len(), 4);
 }
 
@@ -272,7 +272,7 @@ fn server_that_the_registry_misses_is_given_nothing() {
     let routes = routes.map(|(at, chain)| Route::new(at, nodes(chain)));
     leading.1.routing = table(20, routes);
     leading.1.hand_overs.clear();
-    leading.1.arrays = [(ARRAY, (RANGE, 2))].into();
+    leading.1.arrays = [(ARRAY, RANGE.cut(2).collect())].into();
     let missed = leading.decide(950);
     assert_eq!((missed.hand_overs, missed.routing), (vec![], leading.1.routing.clone()));
     leading.1.servers.insert(NodeId(3), 1);
@@ -353,7 +353,7 @@ proptest! {
         let mut leading = Leading(coordinator, ClusterState::default());
         let live = servers.values().filter(|&&weight| weight > 0).count();
         leading.1.servers = servers;
-        leading.1.arrays = [(ARRAY, (KeyRange::new(0, 60), shards))].into();
+        leading.1.arrays = [(ARRAY, KeyRange::new(0, 60).cut(shards).collect())].into();
         leading.1.routing = leading.decide(0).routing;
         leading.suspect(&suspicions.iter().copied().collect::<Vec<_>>());
         for round in 0u64.. {
@@ -386,7 +386,7 @@ proptest! {
 fn shard_leaves_a_slow_server_once_it_is_known_and_stays_away_under_a_new_leader() {
     let placement = Placement { replicas: 1, ..Placement::default() };
     let config = CoordinatorConfig { placement, replan: Some(ms(5_000)), ..config() };
-    let arrays = [(ARRAY, (KeyRange::new(0, 20), 20))].into();
+    let arrays = [(ARRAY, KeyRange::new(0, 20).cut(20).collect())].into();
     let servers = (1..=4).map(|node| (NodeId(node), 1)).collect();
     let mut cluster = ClusterState { servers, arrays, ..ClusterState::default() };
     let mut leader = Coordinator::new(config);
@@ -445,7 +445,7 @@ fn shard_leaves_a_slow_server_once_it_is_known_and_stays_away_under_a_new_leader
 fn plan_that_saves_nothing_is_taken_back_and_the_next_one_waits_longer() {
     let placement = Placement { replicas: 1, ..Placement::default() };
     let config = CoordinatorConfig { placement, replan: Some(ms(1_000)), ..config() };
-    let arrays = [(ARRAY, (KeyRange::new(0, 20), 20))].into();
+    let arrays = [(ARRAY, KeyRange::new(0, 20).cut(20).collect())].into();
     let servers = (1..=4).map(|node| (NodeId(node), 1)).collect();
     let mut cluster = ClusterState { servers, arrays, ..ClusterState::default() };
     let mut leader = Coordinator::new(config);

@@ -109,7 +109,7 @@ impl Learners {
         limit: u64,
     ) -> Result<Learning> {
         let array = ArrayId(FIRST + number);
-        define(registry, array, KEYS, SHARDS, &SPEC).await?;
+        define(registry, array, KEYS, KEYS.cut(SHARDS).collect(), &SPEC).await?;
         await_array(registry, array, LIMIT).await?;
         let stop = CancellationToken::new();
         let mut steps = JoinSet::new();

@@ -51,7 +51,7 @@ pub(super) struct Pushing {
 impl Pushing {
     /// Begins to push.
     pub(super) async fn start(registry: &Registry, cluster: &str) -> Result<Self> {
-        define(registry, ARRAY, KEYS, SHARDS, &SPEC).await?;
+        define(registry, ARRAY, KEYS, KEYS.cut(SHARDS).collect(), &SPEC).await?;
         await_array(registry, ARRAY, LIMIT).await?;
         let worker = worker(registry, cluster, vec![(ARRAY, SPEC.client())]).await?;
         let log = Arc::new(watch::Sender::new(Log {

@@ -1,5 +1,7 @@
 //! Rows whose gradients are pushed as factors, and that are kept here by the servers' updates.
 
+use std::ops::Range;
+
 use parapet_parameter_server::{Clock, Factors, Key, KeyRange, Keys, Mirror, Rows, Values};
 
 use super::{Job, ROW, Training};
@@ -44,6 +46,12 @@ impl Mirrored {
     }
 }
 
+/// The rows that lie within these numbers.
+pub(super) fn whole_rows(numbers: &Range<usize>) -> KeyRange {
+    let start = numbers.start.div_ceil(ROW);
+    KeyRange::new(start as u64, (numbers.end / ROW).max(start) as u64)
+}
+
 /// Cuts a gradient of all numbers from row `from` on into pieces, the last rows first; those of
 /// factors have whole rows of theirs.
 pub(super) fn cut(
@@ -52,12 +60,9 @@ pub(super) fn cut(
     gradient: Vec<f32>,
     factors: Vec<(usize, Factors)>,
 ) -> Vec<(KeyRange, Values)> {
-    let rows = |at: usize, len: usize| {
-        KeyRange::new(at.div_ceil(ROW) as u64, ((at + len) / ROW).max(at.div_ceil(ROW)) as u64)
-    };
     let mut inner = Vec::new();
     for (at, factors) in factors {
-        let range = rows(at, factors.len());
+        let range = whole_rows(&(at..at + factors.len()));
         let numbers = range.start as usize * ROW - at..range.end as usize * ROW - at;
         inner.push((range, Values::Factors(factors).slice(numbers)));
     }
@@ -74,6 +79,12 @@ pub(super) fn cut(
 }
 
 impl Training {
+    /// Returns how many shards the rows of these numbers are spread over.
+    pub fn shards(&self, numbers: Range<usize>) -> usize {
+        let routing = &self.view.borrow().table.routing;
+        routing.overlapping(self.job.array(), whole_rows(&numbers)).count()
+    }
+
     /// Copies the rows with the optimiser's state, once the servers can tell it: those of the step
     /// that is done.
     pub(super) async fn mirror_rows(&mut self) {

@@ -1,6 +1,7 @@
 //! The beginning of a training.
 
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use parapet_parameter_server::{Clock, Consistency, Key, Keys, Values, WorkerId};
 
 use super::deal::Deal;
 use super::executors::{Executors, padded};
+use super::mirrored::whole_rows;
 use super::{Job, Training};
 use crate::array::FilterSpec;
 use crate::node::{NodeConfig, TaskError, TaskSpec, Transport};
@@ -22,8 +24,11 @@ pub struct NewTraining<'a> {
     pub rule: OptimiserConfig,
     pub executors: usize,
     pub deal: Deal,
-    /// Into how many shards the parameters are cut, at most.
+    /// Shards that the parameters are cut into, at most: with factors no more than there are
+    /// servers, since each shard of a layer is sent all of the layer's inputs.
     pub shards: u64,
+    /// Weights of fully connected layers: shards end where they do, if that leaves them large.
+    pub layers: &'a [Range<usize>],
     pub weights: &'a [f32],
     /// The first row of them that is not learned, but measured: see [`TrainingRule`].
     pub measured_from: Option<Key>,
@@ -91,9 +96,13 @@ impl Training {
             task: new.task.to_owned(),
         };
         let keys = job.keys();
-        let shards = new.shards.clamp(1, keys.len().max(1));
+        let servers = view.servers.values().filter(|server| server.weight > 0).count() as u64;
+        let most = if new.factors { servers.max(1) } else { u64::MAX };
+        let borders = new.layers.iter().map(whole_rows).flat_map(|rows| [rows.start, rows.end]);
+        let borders = Vec::from_iter(borders);
+        let shards = keys.cut_near(new.shards.min(most), &borders);
         loop {
-            match define(registry, job.array(), keys, shards, &job.spec()).await {
+            match define(registry, job.array(), keys, shards.clone(), &job.spec()).await {
                 // A number that was used and forgotten here.
                 Err(ClusterError::Registry(RegistryError::OtherArray(_))) => job.array += 1,
                 other => break other?,

@@ -36,7 +36,9 @@ impl Leading {
         };
         let shards = rng.random_range(1..4);
         let cluster = ClusterState {
-            arrays: [COUNTED, TRAINED, FACTORED].map(|array| (array, (ALL, shards))).into(),
+            arrays: [COUNTED, TRAINED, FACTORED]
+                .map(|array| (array, ALL.cut(shards).collect()))
+                .into(),
             ..ClusterState::default()
         };
         Self {
@@ -255,7 +257,7 @@ impl Simulation {
             2 | 3 if is_survivable => self.partition(node),
             4 => {
                 let array = [COUNTED, TRAINED, FACTORED][self.rng.random_range(0..3)];
-                cluster.arrays.insert(array, (ALL, self.rng.random_range(1..5)));
+                cluster.arrays.insert(array, ALL.cut(self.rng.random_range(1..5)).collect());
             }
             5 if alive.len() < 7 => self.start_server(),
             6 if alive.len() > 4 && leading.leaving.is_empty() => {
