@@ -169,6 +169,20 @@ fn workplace(train: usize, test: usize, model: &str) -> (Workplace, String) {
 }
 
 #[test]
+fn wide_encoder_takes_a_lower_learning_rate() {
+    let (workplace, train) = workplace(60, 20, "--network mlp:256,8 --epochs 1");
+    let rate = |flags: &str| {
+        workplace.succeed(&format!("{train} --steps 1 --loss mse --transform raw {flags}"));
+        let log = workplace.read("models/.runs/quarters-code/log.jsonl");
+        let step: serde_json::Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+        step["learning_rate"].as_f64().unwrap()
+    };
+    let narrow = rate("--network mlp:512,160");
+    assert!((rate("--network mlp:512,320") / narrow - 0.5).abs() < 1e-9);
+    assert!((rate("--network mlp:512,320 --learning-rate 0.003") / narrow - 1.0).abs() < 1e-9);
+}
+
+#[test]
 fn code_is_trained_written_and_judged_by_the_command() {
     let (workplace, train) = workplace(400, 120, "--network mlp:256,32 --epochs 8");
     let settings = "--network mlp:512,64 --steps 400 --json report.json";

@@ -101,7 +101,8 @@ pub(crate) struct Common {
     /// Samples a step; of a code that is not a stack, coding groups
     #[arg(long, default_value_t = 64)]
     pub(crate) batch: u32,
-    /// Peak learning rate [default: 0.003; of a stack 0.02 with batch norm, 0.01 without for classes]
+    /// Peak learning rate [default: 0.003; of a stack 0.02 with batch norm, 0.01 without for
+    /// classes; less for the wide encoder of a learned code]
     #[arg(long)]
     pub(crate) learning_rate: Option<f64>,
     /// Weight decay
