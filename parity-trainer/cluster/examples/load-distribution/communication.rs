@@ -17,9 +17,10 @@ use crate::workers::median;
 
 const SERVERS: usize = 2;
 const ROWS: usize = 2048;
-/// Inputs and outputs of each of two fully connected layers, and samples of each executor's part.
+/// Inputs and outputs of each of two fully connected layers.
 const LAYER: usize = 1024;
-const SAMPLES: usize = 16;
+/// Samples of each executor's part; the first are those of the arms.
+const SAMPLES: [usize; 5] = [16, 64, 128, 205, 400];
 /// Of a step: a third forward, two thirds backward.
 const COMPUTATION: Duration = Duration::from_millis(300);
 const STEPS: u64 = 40;
@@ -52,10 +53,13 @@ pub(crate) struct Work {
     /// Their gradients are pushed as factors.
     #[arg(long)]
     factors: bool,
+    /// Samples of a part.
+    #[arg(long, default_value_t = SAMPLES[0])]
+    samples: usize,
 }
 
 impl Work {
-    /// Prints each step's time in milliseconds.
+    /// Prints each step's time in milliseconds, and the bytes that this process sent and was sent.
     pub(crate) async fn run(&self) {
         let address: Address = format!("parapet://{REGISTRY}").parse().unwrap();
         let (registry, cluster) = (address.open().await.unwrap(), address.cluster());
@@ -66,7 +70,8 @@ impl Work {
         let layer = LAYER * LAYER / ROW;
         let all = self.layers.map_or(ROWS, |layers| layers * layer);
         let weights = vec![0.5; all * ROW];
-        let factors = Factors::new(SAMPLES, &[0.01; LAYER * SAMPLES], &[0.01; SAMPLES * LAYER]);
+        let side = vec![0.01; LAYER * self.samples];
+        let factors = Factors::new(self.samples, &side, &side);
         let transport = Transport::Sockets;
         let starts = (0..self.layers.unwrap_or(0)).map(|layer| layer * LAYER * LAYER);
         let layers = Vec::from_iter(starts.map(|start| start..start + LAYER * LAYER));
@@ -85,7 +90,7 @@ impl Work {
             Training::join(&registry, cluster, transport, job).await.unwrap()
         };
         while training.steps_done() < STEPS {
-            let begun = Instant::now();
+            let (begun, before) = (Instant::now(), transferred());
             for executor in training.to_do() {
                 tokio::time::sleep(COMPUTATION / 3).await;
                 for segment in (0..self.segments).rev() {
@@ -100,15 +105,24 @@ impl Work {
                 }
             }
             if training.settle().await.unwrap() == Settled::Done {
-                println!("{}", begun.elapsed().as_millis());
+                println!("{} {}", begun.elapsed().as_millis(), transferred() - before);
             }
         }
         training.leave().await.unwrap();
     }
 }
 
-/// Median time of the second half of the steps, in milliseconds.
-fn measure(rate: f64, flags_of_work: &str) -> f64 {
+/// Bytes over the link of this process's network namespace, both ways.
+fn transferred() -> u64 {
+    let counts = ["rx_bytes", "tx_bytes"].map(|name| {
+        let file = format!("/sys/class/net/eth0/statistics/{name}");
+        std::fs::read_to_string(file).unwrap().trim().parse::<u64>().unwrap()
+    });
+    counts.iter().sum()
+}
+
+/// Medians of the second half of the steps: milliseconds, and MiB of a worker.
+fn measure(rate: f64, flags_of_work: &str) -> [f64; 2] {
     let network = Network::new(false);
     if rate > 0.0 {
         (0..WORKERS).for_each(|worker| network.limit(worker, rate));
@@ -128,27 +142,37 @@ fn measure(rate: f64, flags_of_work: &str) -> f64 {
     let mut leading = start(&space(0), &own, &format!("{words} --leads"));
     processes.extend((1..WORKERS).map(|worker| start(&space(worker), &own, &words)));
     let output = BufReader::new(leading.0.stdout.take().unwrap());
-    let times = output.lines().map(|line| line.unwrap().parse().unwrap());
-    median(times.skip(STEPS as usize / 2).collect())
+    let steps = Vec::from_iter(output.lines().map(Result::unwrap).skip(STEPS as usize / 2));
+    [(0, 1.0), (1, f64::from(1 << 20))].map(|(column, unit)| {
+        let number = |line: &String| line.split(' ').nth(column).unwrap().parse::<f64>().unwrap();
+        median(steps.iter().map(|line| number(line) / unit).collect())
+    })
 }
 
 pub(crate) fn bench() {
     println!(
         "{WORKERS} workers, 2 MiB of parameters on {SERVERS} servers (8 MiB in layers of {LAYER} x \
-         {LAYER}, {SAMPLES} samples a worker), {} ms of slept computation a step; medians of {} \
+         {LAYER}, {} samples a worker), {} ms of slept computation a step; medians of {} \
          steps.\n\n| Mbit/s of a worker's link | arm | ms a step | speed, of \
-         the computation alone |\n|---|---|---|---|",
+         the computation alone | MiB a step of a worker |\n|---|---|---|---|---|",
+        SAMPLES[0],
         COMPUTATION.as_millis(),
         STEPS / 2
     );
     for rate in RATES {
         for (name, flags) in ARMS {
-            let step = measure(rate, flags);
-            let limit = if rate > 0.0 { format!("{rate}") } else { "no limit".to_owned() };
-            println!(
-                "| {limit} | {name} | {step:.0} | {:.2} |",
-                COMPUTATION.as_millis() as f64 / step
-            );
+            tell(rate, name, flags);
         }
     }
+    for samples in SAMPLES.into_iter().skip(1) {
+        let flags = format!("{} --samples {samples}", ARMS[7].1);
+        tell(0.0, &format!("wait-free, factors, {samples} samples a worker"), &flags);
+    }
+}
+
+fn tell(rate: f64, name: &str, flags: &str) {
+    let [step, mib] = measure(rate, flags);
+    let limit = if rate > 0.0 { format!("{rate}") } else { "no limit".to_owned() };
+    let speed = COMPUTATION.as_millis() as f64 / step;
+    println!("| {limit} | {name} | {step:.0} | {speed:.2} | {mib:.2} |");
 }
