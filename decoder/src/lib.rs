@@ -18,9 +18,6 @@ mod slots;
 
 use parapet_encoder::{Code, CodeError, CodeSpec, Decoding, EncoderKind, OutputDomain};
 
-use linear::LinearDecoder;
-use slots::SlotDecoder;
-
 pub use agreement::{Agreement, OutputError, OutputKind, OutputSpec, top_class};
 pub use calibration::{Calibration, MAX_BINS};
 pub use confidence::Score;
@@ -63,10 +60,39 @@ pub trait Decoder: Send + Sync + std::fmt::Debug {
 /// learned one ([`EncoderKind::Learned`]), whose decoder comes with its networks.
 pub fn build_decoder(spec: &CodeSpec, output_len: usize) -> Result<Box<dyn Decoder>, CodeError> {
     let code = Code::try_from(spec)?;
-    match (spec.encoder, spec.decoding) {
-        (EncoderKind::Learned, _) => Err(CodeError::networks()),
-        (_, Decoding::Linear) => Ok(Box::new(LinearDecoder::new(code, output_len)?)),
-        (_, Decoding::Slots) => Ok(Box::new(SlotDecoder::new(code, output_len)?)),
+    if spec.encoder == EncoderKind::Learned {
+        return Err(CodeError::networks());
+    }
+    code.transform().validate(output_len)?;
+    Ok(Box::new(GroupDecoder { code, output_len }))
+}
+
+/// Decoder of a code without networks.
+#[derive(Debug)]
+struct GroupDecoder {
+    code: Code,
+    output_len: usize,
+}
+
+impl Decoder for GroupDecoder {
+    fn code(&self) -> &Code {
+        &self.code
+    }
+
+    fn decode(
+        &self,
+        predictions: &[Option<&[f32]>],
+        parity: &[Option<&[f32]>],
+        slot: usize,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        check_group(&self.code, predictions, parity, slot, out.len())?;
+        match self.code.decoding() {
+            Decoding::Linear => self.solve_slot(predictions, parity, slot, out)?,
+            Decoding::Slots => self.read_slot(parity, slot, out),
+        }
+        self.code.transform().invert(out);
+        Ok(())
     }
 }
 

@@ -13,23 +13,11 @@
 //! With an output transform T, `T(F(X_i))` stands for `F(X_i)` throughout, and the sum is led back
 //! by T's inverse where it has one. Parity outputs are in T's domain already.
 
-use parapet_encoder::{Code, CodeError, K_MAX, OutputTransform, R_MAX, eliminate};
+use parapet_encoder::{K_MAX, OutputTransform, R_MAX, eliminate};
 
-use crate::{DecodeError, Decoder, check_group};
+use crate::{DecodeError, GroupDecoder};
 
-/// Solves for missing predictions of a coding group.
-#[derive(Debug, Clone)]
-pub(crate) struct LinearDecoder {
-    code: Code,
-    output_len: usize,
-}
-
-impl LinearDecoder {
-    pub(crate) fn new(code: Code, output_len: usize) -> Result<Self, CodeError> {
-        code.transform().validate(output_len)?;
-        Ok(Self { code, output_len })
-    }
-
+impl GroupDecoder {
     /// The weights `y_j` of the parity outputs, zero for rows that are not used.
     fn solve(
         &self,
@@ -66,21 +54,15 @@ impl LinearDecoder {
         }
         Ok(weights)
     }
-}
 
-impl Decoder for LinearDecoder {
-    fn code(&self) -> &Code {
-        &self.code
-    }
-
-    fn decode(
+    /// Writes the reconstruction of `slot`, in the transform's domain, for a group that fits.
+    pub(super) fn solve_slot(
         &self,
         predictions: &[Option<&[f32]>],
         parity: &[Option<&[f32]>],
         slot: usize,
         out: &mut [f32],
     ) -> Result<(), DecodeError> {
-        check_group(&self.code, predictions, parity, slot, out.len())?;
         let weights = self.solve(predictions, parity, slot)?;
         let transform = self.code.transform();
 
@@ -96,7 +78,6 @@ impl Decoder for LinearDecoder {
             let weight: f32 = rows.map(|(row, y)| y * self.code.coefficient(row, i)).sum();
             transform.add_scaled(-weight, prediction, self.output_len, out);
         }
-        transform.invert(out);
         Ok(())
     }
 }
@@ -104,11 +85,11 @@ impl Decoder for LinearDecoder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Decoder, build_decoder};
     use parapet_encoder::{CodeSpec, EncoderKind};
 
-    fn decoder(k: usize, r: usize) -> LinearDecoder {
-        let spec = CodeSpec::new(EncoderKind::Sum, k, r);
-        LinearDecoder::new(Code::try_from(&spec).unwrap(), 1).unwrap()
+    fn decoder(k: usize, r: usize) -> Box<dyn Decoder> {
+        build_decoder(&CodeSpec::new(EncoderKind::Sum, k, r), 1).unwrap()
     }
 
     #[test]

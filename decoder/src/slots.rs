@@ -5,74 +5,39 @@
 //! as parity models of a coding group they need no sibling's prediction. Rows are independent
 //! models: where several answered, the mean of their slots is taken.
 
-use parapet_encoder::{Code, CodeError};
+use crate::GroupDecoder;
 
-use crate::{DecodeError, Decoder, check_group};
-
-/// Reads a member's slot of the parity outputs.
-#[derive(Debug, Clone)]
-pub(crate) struct SlotDecoder {
-    code: Code,
-    output_len: usize,
-}
-
-impl SlotDecoder {
-    pub(crate) fn new(code: Code, output_len: usize) -> Result<Self, CodeError> {
-        code.transform().validate(output_len)?;
-        Ok(Self { code, output_len })
-    }
-
+impl GroupDecoder {
     /// The slot's outputs of each sample of a parity output.
     fn slot<'a>(&self, output: &'a [f32], slot: usize) -> impl Iterator<Item = &'a [f32]> {
         output.chunks_exact(self.output_len).skip(slot).step_by(self.code.k())
     }
-}
 
-impl Decoder for SlotDecoder {
-    fn code(&self) -> &Code {
-        &self.code
-    }
-
-    fn decode(
-        &self,
-        predictions: &[Option<&[f32]>],
-        parity: &[Option<&[f32]>],
-        slot: usize,
-        out: &mut [f32],
-    ) -> Result<(), DecodeError> {
-        check_group(&self.code, predictions, parity, slot, out.len())?;
-        let mut outputs = parity.iter().flatten();
-        let Some(first) = outputs.next() else {
-            return Ok(()); // Refused above.
-        };
-        let samples = out.chunks_exact_mut(self.output_len);
-        for (out, outputs) in samples.zip(self.slot(first, slot)) {
-            out.copy_from_slice(outputs);
-        }
-        let mut rows = 1.0;
-        for output in outputs {
+    /// Writes the mean of the slot in the parity outputs, in the transform's domain, for a group
+    /// that fits.
+    pub(super) fn read_slot(&self, parity: &[Option<&[f32]>], slot: usize, out: &mut [f32]) {
+        // Added to it, every number stays as it is, negative zeros too.
+        out.fill(-0.0);
+        let mut rows = 0.0;
+        for output in parity.iter().flatten() {
             rows += 1.0;
             let samples = out.chunks_exact_mut(self.output_len);
             for (out, outputs) in samples.zip(self.slot(output, slot)) {
                 out.iter_mut().zip(outputs).for_each(|(sum, y)| *sum += y);
             }
         }
-        if rows > 1.0 {
-            out.iter_mut().for_each(|sum| *sum /= rows);
-        }
-        self.code.transform().invert(out);
-        Ok(())
+        out.iter_mut().for_each(|sum| *sum /= rows);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::{DecodeError, Decoder, build_decoder};
     use parapet_encoder::{CodeSpec, EncoderKind, OutputTransform};
 
-    fn decoder(k: usize, r: usize, transform: OutputTransform) -> SlotDecoder {
+    fn decoder(k: usize, r: usize, transform: OutputTransform) -> Box<dyn Decoder> {
         let spec = CodeSpec { transform, ..CodeSpec::new(EncoderKind::Stack, k, r) };
-        SlotDecoder::new(Code::try_from(&spec).unwrap(), 2).unwrap()
+        build_decoder(&spec, 2).unwrap()
     }
 
     const OUTPUT: &[f32] = &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
