@@ -24,8 +24,6 @@ mod sum;
 mod transform;
 
 use concat::ConcatEncoder;
-use stack::StackEncoder;
-use sum::SumEncoder;
 
 pub use code::{Code, CodeSpec, Decoding, EncoderKind, K_MAX, R_MAX};
 pub use error::{CodeError, EncodeError};
@@ -60,11 +58,42 @@ pub fn build_encoder(
     sample_shape: &[usize],
 ) -> Result<Box<dyn Encoder>, CodeError> {
     let code = Code::try_from(spec)?;
+    let sample_len = sample_shape.iter().product();
     match spec.encoder {
-        EncoderKind::Sum => Ok(Box::new(SumEncoder::new(code, sample_shape)?)),
         EncoderKind::Concat => Ok(Box::new(ConcatEncoder::new(code, sample_shape)?)),
-        EncoderKind::Stack => Ok(Box::new(StackEncoder::new(code, sample_shape)?)),
         EncoderKind::Learned => Err(CodeError::networks()),
+        EncoderKind::Sum | EncoderKind::Stack if sample_len == 0 => {
+            let problem = format!("the model's input {sample_shape:?} has no elements");
+            Err(CodeError::new("encoder", problem, "coding needs at least one"))
+        }
+        EncoderKind::Sum | EncoderKind::Stack => Ok(Box::new(SampleEncoder { code, sample_len })),
+    }
+}
+
+/// Encoder that adds or stacks samples of any shape.
+#[derive(Debug)]
+struct SampleEncoder {
+    code: Code,
+    sample_len: usize,
+}
+
+impl Encoder for SampleEncoder {
+    fn code(&self) -> &Code {
+        &self.code
+    }
+
+    fn encode(
+        &self,
+        row: usize,
+        queries: &[&[f32]],
+        parity: &mut [f32],
+    ) -> Result<(), EncodeError> {
+        check_group(&self.code, self.sample_len, row, queries, parity)?;
+        match self.code.encoder() {
+            EncoderKind::Stack => stack::stack(self.sample_len, queries, parity),
+            _ => sum::weighted_sum(self.code.row(row), queries, parity),
+        }
+        Ok(())
     }
 }
 

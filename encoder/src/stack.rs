@@ -2,54 +2,23 @@
 //!
 //! Nothing is shrunk or added, so any shape will do; a parity query is k times as long as a query.
 
-use crate::sum::sample_len;
-use crate::{Code, CodeError, EncodeError, Encoder, check_group};
-
-/// Encoder that copies the k samples beside each other.
-#[derive(Debug, Clone)]
-pub(crate) struct StackEncoder {
-    code: Code,
-    sample_len: usize,
-}
-
-impl StackEncoder {
-    pub(crate) fn new(code: Code, sample_shape: &[usize]) -> Result<Self, CodeError> {
-        Ok(Self { code, sample_len: sample_len(sample_shape)? })
-    }
-}
-
-impl Encoder for StackEncoder {
-    fn code(&self) -> &Code {
-        &self.code
-    }
-
-    fn encode(
-        &self,
-        row: usize,
-        queries: &[&[f32]],
-        parity: &mut [f32],
-    ) -> Result<(), EncodeError> {
-        check_group(&self.code, self.sample_len, row, queries, parity)?;
-        let stacks = parity.chunks_exact_mut(self.code.k() * self.sample_len);
-        for (sample, stack) in stacks.enumerate() {
-            let at = sample * self.sample_len..(sample + 1) * self.sample_len;
-            for (cell, query) in stack.chunks_exact_mut(self.sample_len).zip(queries) {
-                cell.copy_from_slice(query.get(at.clone()).unwrap_or_default());
-            }
+/// Copies the k samples of `sample_len` elements beside each other, for each sample of a batch.
+pub(crate) fn stack(sample_len: usize, queries: &[&[f32]], parity: &mut [f32]) {
+    for (sample, stack) in parity.chunks_exact_mut(queries.len() * sample_len).enumerate() {
+        let at = sample * sample_len..(sample + 1) * sample_len;
+        for (cell, query) in stack.chunks_exact_mut(sample_len).zip(queries) {
+            cell.copy_from_slice(query.get(at.clone()).unwrap_or_default());
         }
-        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::{CodeSpec, EncoderKind};
+    use crate::{CodeSpec, EncodeError, Encoder, EncoderKind, build_encoder};
     use proptest::prelude::*;
 
-    fn encoder(k: usize, r: usize, shape: &[usize]) -> StackEncoder {
-        let spec = CodeSpec::new(EncoderKind::Stack, k, r);
-        StackEncoder::new(Code::try_from(&spec).unwrap(), shape).unwrap()
+    fn encoder(k: usize, r: usize, shape: &[usize]) -> Box<dyn Encoder> {
+        build_encoder(&CodeSpec::new(EncoderKind::Stack, k, r), shape).unwrap()
     }
 
     #[test]

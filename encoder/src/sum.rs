@@ -1,51 +1,9 @@
 //! Weighted sum: `P_j = sum_i a_ji X_i` (ParM section 3.2). For any shape; exact for linear models.
 
-use crate::{Code, CodeError, EncodeError, Encoder, check_group};
-
-/// Encoder that adds queries with weights.
-#[derive(Debug, Clone)]
-pub(crate) struct SumEncoder {
-    code: Code,
-    sample_len: usize,
-}
-
-impl SumEncoder {
-    pub(crate) fn new(code: Code, sample_shape: &[usize]) -> Result<Self, CodeError> {
-        Ok(Self { code, sample_len: sample_len(sample_shape)? })
-    }
-}
-
-/// Elements of a sample of this shape.
-pub(crate) fn sample_len(sample_shape: &[usize]) -> Result<usize, CodeError> {
-    let sample_len = sample_shape.iter().product();
-    if sample_len == 0 {
-        let problem = format!("the model's input {sample_shape:?} has no elements");
-        return Err(CodeError::new("encoder", problem, "coding needs at least one"));
-    }
-    Ok(sample_len)
-}
-
-impl Encoder for SumEncoder {
-    fn code(&self) -> &Code {
-        &self.code
-    }
-
-    fn encode(
-        &self,
-        row: usize,
-        queries: &[&[f32]],
-        parity: &mut [f32],
-    ) -> Result<(), EncodeError> {
-        check_group(&self.code, self.sample_len, row, queries, parity)?;
-        weighted_sum(self.code.row(row), queries, parity);
-        Ok(())
-    }
-}
-
 /// Elements at a time: 4 KiB of the output stay in the first-level cache while inputs stream past.
 const BLOCK: usize = 1024;
 
-fn weighted_sum(coefficients: &[f32], queries: &[&[f32]], parity: &mut [f32]) {
+pub(crate) fn weighted_sum(coefficients: &[f32], queries: &[&[f32]], parity: &mut [f32]) {
     let all_ones = coefficients.iter().all(|&a| a == 1.0);
     // One pass over memory for the usual sizes; the bounds are proved once by the zips.
     match queries {
@@ -81,13 +39,11 @@ fn weighted_sum(coefficients: &[f32], queries: &[&[f32]], parity: &mut [f32]) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::{CodeSpec, EncoderKind};
+    use crate::{CodeSpec, EncodeError, Encoder, EncoderKind, build_encoder};
     use proptest::prelude::*;
 
-    fn encoder(k: usize, r: usize, sample_len: usize) -> SumEncoder {
-        let code = Code::try_from(&CodeSpec::new(EncoderKind::Sum, k, r)).unwrap();
-        SumEncoder::new(code, &[sample_len]).unwrap()
+    fn encoder(k: usize, r: usize, sample_len: usize) -> Box<dyn Encoder> {
+        build_encoder(&CodeSpec::new(EncoderKind::Sum, k, r), &[sample_len]).unwrap()
     }
 
     proptest! {
