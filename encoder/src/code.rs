@@ -29,10 +29,7 @@ pub enum EncoderKind {
 impl EncoderKind {
     /// Returns true if parity models answer parity queries, and not the deployed model itself.
     pub const fn has_parity_models(self) -> bool {
-        match self {
-            Self::Sum | Self::Concat | Self::Stack => true,
-            Self::Learned => false,
-        }
+        !matches!(self, Self::Learned)
     }
 
     /// Returns the decoding that goes with its parity queries where none is named.
@@ -114,6 +111,11 @@ impl CodeSpec {
             transform: OutputTransform::Raw,
         }
     }
+
+    /// Returns true if parity outputs are weighted sums, whose weights are the generator.
+    const fn is_weighted(&self) -> bool {
+        self.encoder.has_parity_models() && self.decoding.is_linear()
+    }
 }
 
 fn one() -> usize {
@@ -125,49 +127,46 @@ fn one() -> usize {
 /// were trained to); with slots each row is a parity model of its own, for any of them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Code {
-    encoder: EncoderKind,
-    decoding: Decoding,
-    k: usize,
-    r: usize,
+    /// Without its generator: the default one, spelled out, is the same code.
+    spec: CodeSpec,
     /// Row-major, r x k.
     generator: Vec<f32>,
-    transform: OutputTransform,
 }
 
 impl Code {
     /// Queries in a coding group.
     pub fn k(&self) -> usize {
-        self.k
+        self.spec.k
     }
 
     /// Number of parity rows.
     pub fn r(&self) -> usize {
-        self.r
+        self.spec.r
     }
 
     /// Returns the way in which queries are combined.
     pub fn encoder(&self) -> EncoderKind {
-        self.encoder
+        self.spec.encoder
     }
 
     /// Returns the way in which predictions come from parity outputs.
     pub fn decoding(&self) -> Decoding {
-        self.decoding
+        self.spec.decoding
     }
 
     /// Samples that a parity query holds for each sample of a query: k where samples are stacked.
     pub fn stacked(&self) -> usize {
-        match self.encoder {
-            EncoderKind::Stack => self.k,
+        match self.spec.encoder {
+            EncoderKind::Stack => self.k(),
             EncoderKind::Sum | EncoderKind::Concat | EncoderKind::Learned => 1,
         }
     }
 
     /// Predictions that a parity output holds for each sample: k with slots, one without.
     pub fn slots(&self) -> usize {
-        match self.decoding {
+        match self.spec.decoding {
             Decoding::Linear => 1,
-            Decoding::Slots => self.k,
+            Decoding::Slots => self.k(),
         }
     }
 
@@ -183,7 +182,7 @@ impl Code {
 
     /// The k coefficients of parity row `row`; empty when there is no such row.
     pub fn row(&self, row: usize) -> &[f32] {
-        self.generator.get(row * self.k..(row + 1) * self.k).unwrap_or_default()
+        self.generator.get(row * self.k()..(row + 1) * self.k()).unwrap_or_default()
     }
 
     /// The coefficient of query `slot` in parity row `row`.
@@ -193,35 +192,22 @@ impl Code {
 
     /// The domain in which predictions are added.
     pub fn transform(&self) -> &OutputTransform {
-        &self.transform
+        &self.spec.transform
     }
 
     /// A short name for logs and answers, like `sum-k2-r1` or `stack-slots-k2-r1`.
     pub fn label(&self) -> String {
-        let decoding = match self.decoding {
+        let decoding = match self.spec.decoding {
             Decoding::Linear => "",
             Decoding::Slots => "-slots",
         };
-        format!("{}{decoding}-k{}-r{}", self.encoder, self.k, self.r)
-    }
-
-    /// Returns true if parity outputs are weighted sums, whose weights are the generator.
-    fn is_weighted(&self) -> bool {
-        is_weighted(self.encoder, self.decoding)
+        format!("{}{decoding}-k{}-r{}", self.encoder(), self.k(), self.r())
     }
 
     /// The spec that makes this code, generator spelled out.
     pub fn to_spec(&self) -> CodeSpec {
-        CodeSpec {
-            encoder: self.encoder,
-            decoding: self.decoding,
-            k: self.k,
-            r: self.r,
-            generator: self
-                .is_weighted()
-                .then(|| self.generator.chunks(self.k).map(<[f32]>::to_vec).collect()),
-            transform: self.transform.clone(),
-        }
+        let rows = || self.generator.chunks(self.k()).map(<[f32]>::to_vec).collect();
+        CodeSpec { generator: self.spec.is_weighted().then(rows), ..self.spec.clone() }
     }
 }
 
@@ -241,13 +227,13 @@ impl TryFrom<&CodeSpec> for Code {
         }
         check_decoding(encoder, decoding)?;
         let generator = match &spec.generator {
-            Some(_) if !is_weighted(encoder, decoding) => {
+            Some(_) if !spec.is_weighted() => {
                 let problem =
                     format!("encoder = \"{encoder}\", decoding = \"{decoding}\" takes none");
                 return Err(CodeError::new("generator", problem, "leave it out"));
             }
             // Nothing is weighed: networks take the place of the sum, or slots.
-            None if !is_weighted(encoder, decoding) => vec![1.0; r * k],
+            None if !spec.is_weighted() => vec![1.0; r * k],
             Some(rows) => flatten(rows, k, r)?,
             None => generator::default_rows(k, r),
         };
@@ -259,17 +245,13 @@ impl TryFrom<&CodeSpec> for Code {
             return Err(CodeError::new("encoder", problem, "use \"sum\", or decoding = \"slots\""));
         }
         spec.transform.check_numbers()?;
-        let code = Self { encoder, decoding, k, r, generator, transform: spec.transform.clone() };
+        let code = Self { spec: CodeSpec { generator: None, ..spec.clone() }, generator };
         // What networks give for missing predictions does not come from solving a system.
-        if code.is_weighted() {
+        if spec.is_weighted() {
             generator::check_recoverable(&code.generator, k)?;
         }
         Ok(code)
     }
-}
-
-const fn is_weighted(encoder: EncoderKind, decoding: Decoding) -> bool {
-    encoder.has_parity_models() && matches!(decoding, Decoding::Linear)
 }
 
 /// Checks that parity outputs of this encoder's queries can be decoded in this way.
