@@ -56,9 +56,10 @@ const HEALTH_CONNECTIONS: usize = 64;
 
 /// A running instance. Dropping it shuts it down in the background.
 pub struct Instance {
-    address: SocketAddr,
-    grpc_address: Option<SocketAddr>,
-    health_address: Option<SocketAddr>,
+    /// Addresses of the listeners, with their real ports.
+    pub address: SocketAddr,
+    pub grpc_address: Option<SocketAddr>,
+    pub health_address: Option<SocketAddr>,
     app: Arc<App>,
     shutdown: DropGuard,
     serving: JoinHandle<DrainReport>,
@@ -115,21 +116,8 @@ impl Instance {
         Ok(instance)
     }
 
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
     pub fn tls(&self) -> Option<&Arc<ServerTls>> {
         self.app.tls.as_ref()
-    }
-
-    pub fn grpc_address(&self) -> Option<SocketAddr> {
-        self.grpc_address
-    }
-
-    /// The address at which it says in the clear how it is, if it does, with the real port.
-    pub fn health_address(&self) -> Option<SocketAddr> {
-        self.health_address
     }
 
     /// Becomes unready, stops accepting, answers what is in flight within the

@@ -27,7 +27,7 @@ async fn connect(
     let (certificate, key) = identity.cloned().map(|own| (own.certificate, own.key)).unzip();
     let files = ClientSettings { ca: ca.to_owned(), certificate, key, ..ClientSettings::default() };
     let connector = ClientTls::load(files).unwrap().connector(Application::Http1);
-    let stream = TcpStream::connect(instance.address()).await.unwrap();
+    let stream = TcpStream::connect(instance.address).await.unwrap();
     let name = server_name("localhost").unwrap();
     connector.connect(name, stream).await.unwrap()
 }
@@ -121,7 +121,7 @@ async fn probes_need_no_certificate() {
     let instance = start_within_tls(folder, &files, &health).await;
     let ready = get(&instance, &ca, None, "/v2/health/ready").await;
     assert_eq!(ready, "", "nobody without a certificate");
-    let client = support::Client::at(instance.health_address().unwrap());
+    let client = support::Client::at(instance.health_address.unwrap());
     for path in ["/v2/health/live", "/v2/health/ready", "/metrics"] {
         assert_eq!(client.get(path).await.status, 200, "{path}");
     }

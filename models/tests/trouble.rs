@@ -80,7 +80,7 @@ async fn injected_errors_are_the_servers_fault() {
 async fn shutting_down_answers_what_is_in_flight() {
     let repository = repository();
     let instance = start_faulty(repository.path(), SLOW, &[]).await;
-    let (client, address) = (Client::new(&instance), instance.address());
+    let (client, address) = (Client::new(&instance), instance.address);
     let start = Instant::now();
     let in_flight = tokio::spawn({
         let client = client.clone();

@@ -87,7 +87,7 @@ async fn over_grpc_replicas_describe_the_model() {
     let repository = repository();
     let flags = ["--grpc-listen", "127.0.0.1:0"];
     let instance = instance_of(repository.path(), "linear", &flags).await;
-    let text = foreign_toml(&[instance.grpc_address().unwrap()], "");
+    let text = foreign_toml(&[instance.grpc_address.unwrap()], "");
     let served = serve(empty(), &with_scheme(&text, "grpc")).await;
     infer(served.address, &SAMPLE, "").await.is_right(&SAMPLE);
 }

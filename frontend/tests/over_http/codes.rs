@@ -44,7 +44,7 @@ async fn two_late_members_of_a_group_are_reconstructed_exactly_by_two_parity_poo
         add_parity_row(repository.path(), &format!("row-{row}"), row, sum(3, 2));
     }
     let instances = instances(repository.path(), 2, &["linear", "row-0", "row-1"]).await;
-    let at: Vec<SocketAddr> = instances.iter().map(Instance::address).collect();
+    let at: Vec<SocketAddr> = instances.iter().map(|one| one.address).collect();
     let strategy = format!(
         "kind = \"coded\"\nencoder = \"sum\"\nk = 3\nr = 2\nhold_back = {{ fixed_ms = 50 }}\n\
          [[models.strategy.parity]]\nmodel = \"row-0\"\ninstances = [\"{}\"]\n\
@@ -69,7 +69,7 @@ async fn a_learned_code_gives_a_late_members_prediction_back() {
     let repository = repository();
     add_learned_code(repository.path(), "linear-code", learned_metadata());
     let instances = instances(repository.path(), 1, &["linear"]).await;
-    let at: Vec<SocketAddr> = instances.iter().map(Instance::address).collect();
+    let at: Vec<SocketAddr> = instances.iter().map(|one| one.address).collect();
     let strategy = "kind = \"coded\"\nencoder = \"learned\"\nmodel = \"linear-code\"\nk = 2\n\
                     hold_back = { fixed_ms = 50 }";
     let text = strategy_toml(repository.path(), &at, strategy);

@@ -36,8 +36,8 @@ async fn start(grpc: bool) -> Cluster {
         instances.push(instance_of(repository.path(), "linear", &FLAGS).await);
     }
     let at = |instance: &Instance| match grpc {
-        true => instance.grpc_address().unwrap(),
-        false => instance.address(),
+        true => instance.grpc_address.unwrap(),
+        false => instance.address,
     };
     let at: Vec<SocketAddr> = instances.iter().map(at).collect();
     let text = plain_toml(repository.path(), &at, "") + "[models.strategy]\nkind = \"hedge\"\n";

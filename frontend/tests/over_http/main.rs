@@ -39,7 +39,7 @@ impl Cluster {
     async fn start() -> Self {
         let repository = repository();
         let instances = coded_instances(repository.path(), &[]).await;
-        let at: Vec<SocketAddr> = instances.iter().map(Instance::address).collect();
+        let at: Vec<SocketAddr> = instances.iter().map(|one| one.address).collect();
         let text = coded_toml(repository.path(), &at[..2], &at[2..], "max_rows = 8");
         Self::of(instances, repository, &text).await
     }
@@ -240,8 +240,8 @@ async fn a_request_of_more_rows_than_an_instance_takes_is_refused_with_the_limit
         let flags = ["--max-batch-size", "2", "--grpc-listen", "127.0.0.1:0"];
         let instances = coded_instances(repository.path(), &flags).await;
         let address = |instance: &Instance| match scheme {
-            "grpc" => instance.grpc_address().unwrap(),
-            _ => instance.address(),
+            "grpc" => instance.grpc_address.unwrap(),
+            _ => instance.address,
         };
         let at: Vec<SocketAddr> = instances.iter().map(address).collect();
         let text = coded_toml(repository.path(), &at[..2], &at[2..], "max_rows = 8");

@@ -48,9 +48,9 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         started = Instance::start(config) => started?,
         () = &mut asked => return Ok(()),
     };
-    let grpc = instance.grpc_address();
+    let grpc = instance.grpc_address;
     let grpc = grpc.map_or_else(String::new, |address| format!(" and grpc://{address}"));
-    let (tls, address) = (instance.tls(), instance.address());
+    let (tls, address) = (instance.tls(), instance.address);
     let scheme = tls.map_or("http", |_| "https");
     let ready = format!("parapet-instance ready on {scheme}://{address}{grpc}");
     writeln!(std::io::stdout(), "{ready}").context("cannot say that the instance is ready")?;

@@ -24,7 +24,7 @@ use super::support::{repository, start, start_faulty};
 const GRPC: [&str; 2] = ["--grpc-listen", "127.0.0.1:0"];
 
 async fn connect(instance: &Instance) -> InferenceClient<Channel> {
-    let address = instance.grpc_address().unwrap();
+    let address = instance.grpc_address.unwrap();
     let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
     InferenceClient::new(endpoint.connect().await.unwrap())
 }
@@ -36,7 +36,7 @@ fn without_a_clock(
 ) -> InferenceClient<Client<HttpConnector, tonic::body::Body>> {
     let mut http = Client::builder(TokioExecutor::new());
     let http = http.http2_only(true).build_http();
-    let origin = format!("http://{}", instance.grpc_address().unwrap());
+    let origin = format!("http://{}", instance.grpc_address.unwrap());
     InferenceClient::with_origin(http, origin.parse().unwrap())
 }
 

@@ -115,7 +115,7 @@ impl Answer {
 
 impl Client {
     pub(crate) fn new(instance: &Instance) -> Self {
-        Self::at(instance.address())
+        Self::at(instance.address)
     }
 
     pub(crate) fn at(address: SocketAddr) -> Self {

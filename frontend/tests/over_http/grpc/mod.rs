@@ -28,7 +28,7 @@ async fn start_with(more: &str) -> (Cluster, InferenceClient<Channel>) {
     let repository = repository();
     let flags = ["--grpc-listen", "127.0.0.1:0"];
     let instances = coded_instances(repository.path(), &flags).await;
-    let at: Vec<_> = instances.iter().filter_map(Instance::grpc_address).collect();
+    let at: Vec<_> = instances.iter().filter_map(|one| one.grpc_address).collect();
     let text = coded_toml(repository.path(), &at[..2], &at[2..], "max_rows = 8");
     let text = with_server(&with_scheme(&text, "grpc"), GRPC) + more;
     let cluster = Cluster::of(instances, repository, &text).await;

@@ -38,8 +38,8 @@ fn instances(root: &Path, scheme: &str, address: SocketAddr) -> Instances {
 
 fn address(instance: &Instance, scheme: &str) -> SocketAddr {
     match scheme {
-        "grpc" | "grpcs" => instance.grpc_address().unwrap(),
-        _ => instance.address(),
+        "grpc" | "grpcs" => instance.grpc_address.unwrap(),
+        _ => instance.address,
     }
 }
 

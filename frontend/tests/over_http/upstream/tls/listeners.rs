@@ -29,7 +29,7 @@ async fn an_instance_speaks_tls_at_its_grpc_listener_too() {
     let own = site.identity("server");
     let flags = [&["--grpc-listen", "127.0.0.1:0"][..], &tls_flags(&own)].concat();
     let instance = instance_of(site.path(), "linear", &flags).await;
-    answers(&site.client(instance.grpc_address().unwrap(), "")).await;
+    answers(&site.client(instance.grpc_address.unwrap(), "")).await;
 }
 
 /// A frontend, and instances of the deployed and the parity model that accept their clients alone.
@@ -43,7 +43,7 @@ async fn instances_and_frontend_know_each_other() {
     let ca = ca.to_str().unwrap();
     let flags = [&tls_flags(&own)[..], &["--tls-client-ca", ca]].concat();
     let instances = coded_instances(&root, &flags).await;
-    let addresses: Vec<SocketAddr> = instances.iter().map(Instance::address).collect();
+    let addresses: Vec<SocketAddr> = instances.iter().map(|one| one.address).collect();
     let (certificate, key) = (root.join("frontend.crt"), root.join("frontend.key"));
     let tls = format!("tls = {{ ca = {ca:?}, certificate = {certificate:?}, key = {key:?} }}");
     let text = coded_toml(&root, &addresses[..2], &addresses[2..], &tls);
