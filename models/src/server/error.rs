@@ -80,15 +80,6 @@ impl ApiError {
         }
     }
 
-    pub(super) fn outcome(&self) -> InferenceOutcome {
-        match self.status() {
-            StatusCode::SERVICE_UNAVAILABLE => InferenceOutcome::Overloaded,
-            StatusCode::GATEWAY_TIMEOUT | StatusCode::REQUEST_TIMEOUT => InferenceOutcome::TimedOut,
-            status if status.is_client_error() => InferenceOutcome::Rejected,
-            _ => InferenceOutcome::Failed,
-        }
-    }
-
     pub(super) fn log(&self) {
         let status = self.status();
         if let Some(held_back) = status.is_server_error().then(|| FAILED.pass()).flatten() {
@@ -106,6 +97,16 @@ impl IntoResponse for ApiError {
         // The queue turns over in far less than a second, the header's smallest unit.
         let retry_after = (status == StatusCode::SERVICE_UNAVAILABLE).then_some(1);
         rest::respond_error(status, &self, retry_after).map(Body::from)
+    }
+}
+
+pub(super) fn outcome<T>(result: &Result<T, ApiError>) -> InferenceOutcome {
+    let Err(error) = result else { return InferenceOutcome::Ok };
+    match error.status() {
+        StatusCode::SERVICE_UNAVAILABLE => InferenceOutcome::Overloaded,
+        StatusCode::GATEWAY_TIMEOUT | StatusCode::REQUEST_TIMEOUT => InferenceOutcome::TimedOut,
+        status if status.is_client_error() => InferenceOutcome::Rejected,
+        _ => InferenceOutcome::Failed,
     }
 }
 

@@ -25,9 +25,8 @@ use tonic::{Request, Response, Status};
 use tower::{BoxError, Service as _, service_fn};
 
 use super::app::{App, ServedModel};
-use super::error::ApiError;
+use super::error::{ApiError, outcome};
 use super::infer::predict;
-use crate::metrics::InferenceOutcome;
 
 /// Requests of one connection at the same time; the models' queues bound what all of them may have.
 pub(crate) const MAX_STREAMS: u32 = 1024;
@@ -161,8 +160,7 @@ impl InferenceService for Service {
         let model = self.app.model(&path(inference.model, inference.version)).map_err(status)?;
         let timeout = timeout_of(request.metadata());
         let result = self.answer(&model, timeout, (inference.request, inference.form)).await;
-        let outcome = result.as_ref().err().map(ApiError::outcome).unwrap_or(InferenceOutcome::Ok);
-        model.metrics.request(outcome);
+        model.metrics.request(outcome(&result));
         result.map(Response::new).map_err(status)
     }
 }

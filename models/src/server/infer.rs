@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use bytes::Bytes;
 use parapet_config::repository::{check_outputs, take_inputs};
 use parapet_net::server::{BodyError, read_body};
@@ -18,8 +18,7 @@ use parapet_open_inference::{
 };
 
 use super::app::{App, ServedModel};
-use super::error::ApiError;
-use crate::metrics::InferenceOutcome;
+use super::error::{ApiError, outcome};
 
 /// Microseconds for which the client waits for its answer.
 const TIMEOUT: &str = "parapet-timeout-us";
@@ -29,21 +28,11 @@ pub(super) async fn infer(
     Path(path): Path<ModelPath>,
     headers: HeaderMap,
     body: Body,
-) -> Response {
-    let model = match app.model(&path) {
-        Ok(model) => model,
-        Err(error) => return error.into_response(),
-    };
-    match answer(&app, &model, &headers, body).await {
-        Ok(response) => {
-            model.metrics.request(InferenceOutcome::Ok);
-            response
-        }
-        Err(error) => {
-            model.metrics.request(error.outcome());
-            error.into_response()
-        }
-    }
+) -> Result<Response, ApiError> {
+    let model = app.model(&path)?;
+    let result = answer(&app, &model, &headers, body).await;
+    model.metrics.request(outcome(&result));
+    result
 }
 
 async fn answer(
