@@ -70,6 +70,22 @@ impl Cluster {
         Ok(address)
     }
 
+    /// Starts a Prometheus with this configuration at an address; returns its URL.
+    pub(crate) fn prometheus(
+        &mut self,
+        place: &Place,
+        address: &str,
+        config: &str,
+    ) -> Result<String> {
+        let [file, data] = ["prometheus.yml", "prometheus"].map(|name| self.folder.join(name));
+        self.sh.write_file(&file, config)?;
+        self.sh.remove_path(&data)?;
+        let line = place.command(&self.sh, "prometheus").arg("--config.file").arg(file);
+        let line = line.arg("--storage.tsdb.path").arg(data);
+        self.processes.start("prometheus", line.args(["--web.listen-address", address]))?;
+        Ok(format!("http://{address}"))
+    }
+
     /// Sends requests to the sample model at a URL until [`Self::end_load`].
     pub(crate) fn start_load(&mut self, url: &str) -> Result<()> {
         let address = bare(url);

@@ -19,7 +19,7 @@ pub(crate) fn run() -> Result<()> {
     let folder = scratch("check/dashboards");
     write_certificate(&sh, &folder, "admin")?;
     let mut cluster = SampleCluster::start(&folder, 2, 1, None, &with_all_metrics)?;
-    let scraper = start_prometheus(&mut cluster, &folder)?;
+    let scraper = start_prometheus(&mut cluster)?;
     load(&mut cluster, Duration::from_secs(6))?;
     let served = served_metrics(&sh, &cluster)?;
     wait_for_scrapes(&scraper, 1 + cluster.instances.len())?;
@@ -56,7 +56,7 @@ fn with_all_metrics(replicas: &[String], parity: &[String]) -> String {
 }
 
 /// Starts a Prometheus with our rules, which ends with the cluster; returns its URL.
-fn start_prometheus(cluster: &mut SampleCluster, folder: &Path) -> Result<String> {
+fn start_prometheus(cluster: &mut SampleCluster) -> Result<String> {
     let instances: Vec<&str> = cluster.instances.iter().map(|url| bare(url)).collect();
     let config = format!(
         "global: {{ scrape_interval: 500ms, evaluation_interval: 1s }}\nrule_files: [{:?}]\n\
@@ -67,16 +67,7 @@ fn start_prometheus(cluster: &mut SampleCluster, folder: &Path) -> Result<String
         root().join(RULES),
         bare(&cluster.frontend),
     );
-    let (sh, address, data) = (shell()?, free_address()?, folder.join("prometheus"));
-    let file = folder.join("prometheus.yml");
-    sh.write_file(&file, config)?;
-    sh.remove_path(&data)?;
-    let prometheus = cmd!(
-        sh,
-        "prometheus --config.file {file} --storage.tsdb.path {data} --web.listen-address {address}"
-    );
-    cluster.cluster.processes.start("prometheus", prometheus)?;
-    let url = format!("http://{address}");
+    let url = cluster.cluster.prometheus(&Place::Anywhere, &free_address()?, &config)?;
     let ready = format!("{url}/-/ready");
     wait_for("ready Prometheus", LIMIT, || Ok(http::get(&ready).ok()))?;
     Ok(url)

@@ -109,8 +109,7 @@ fn wait_until(
 
 /// Starts a Prometheus on the first host; returns its URL once it has scraped all frontends.
 fn start_prometheus(network: &Network, cluster: &mut Cluster) -> Result<String> {
-    let (sh, folder, hosts) = (shell()?, scratch("netns-serve"), &network.hosts);
-    let (file, data) = (folder.join("prometheus.yml"), folder.join("prometheus"));
+    let hosts = &network.hosts;
     let target = |host: &Host| {
         let (address, name) = (host.at(8080), host.name);
         format!("  - {{ targets: [{address:?}], labels: {{ host: {name} }} }}\n")
@@ -120,16 +119,8 @@ fn start_prometheus(network: &Network, cluster: &mut Cluster) -> Result<String> 
         "global: {{ scrape_interval: 1s, scrape_timeout: 900ms }}\nscrape_configs:\n\
          - job_name: parapet-frontend\n  static_configs:\n{targets}"
     );
-    sh.write_file(&file, config)?;
-    sh.remove_path(&data)?;
-    let address = hosts[0].at(9090);
-    let prometheus = hosts[0].place.command(&sh, "prometheus").args([
-        format!("--config.file={}", file.display()),
-        format!("--storage.tsdb.path={}", data.display()),
-        format!("--web.listen-address={address}"),
-    ]);
-    cluster.processes.start("prometheus", prometheus)?;
-    let (url, since) = (format!("http://{address}"), Instant::now());
+    let url = cluster.prometheus(&hosts[0].place, &hosts[0].at(9090), &config)?;
+    let since = Instant::now();
     wait_until("scrapes of all frontends", LIMIT, since, || {
         let targets = dashboards::ask(&url, "up")?;
         Ok(targets.len() == hosts.len() && hosts_that_are_down(&url)?.is_empty())
