@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use ureq::{Agent, Body, http::Response};
 
@@ -28,8 +28,7 @@ pub(crate) fn post(url: &str, json: &str) -> Result<String> {
 
 fn body(mut answer: Response<Body>, url: &str) -> Result<String> {
     let text = answer.body_mut().read_to_string().with_context(|| format!("{url}: no body"))?;
-    if answer.status() != 200 {
-        bail!("{url}: status {}: {}", answer.status(), text.trim());
-    }
+    let status = answer.status();
+    ensure!(status == 200, "{url}: status {status}: {}", text.trim());
     Ok(text)
 }
