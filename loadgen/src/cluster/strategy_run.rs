@@ -177,7 +177,6 @@ fn combine(a: &Redundancy, b: &Redundancy, with: impl Fn(u64, u64) -> u64) -> Re
     }
 }
 
-/// The lines that say which instances are up.
 fn instance_lines(scrape: &str) -> impl Iterator<Item = &str> {
     scrape.lines().filter(|line| line.starts_with("parapet_instance_up{"))
 }

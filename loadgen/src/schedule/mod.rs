@@ -81,15 +81,11 @@ impl Schedule {
                  --rate, --duration or --requests"
             )
         };
-        if most > MAX_REQUESTS && end_s * rate > MAX_REQUESTS as f64 {
-            return Err(too_long());
-        }
+        ensure!(most <= MAX_REQUESTS || end_s * rate <= MAX_REQUESTS as f64, too_long());
         let schedule = Self::of_times(times, end_s, most)?;
         let last = schedule.planned_us.last();
         let too_late = last.is_some_and(|&last| last > u64::MAX / 4);
-        if schedule.planned_us.len() > MAX_REQUESTS || too_late {
-            return Err(too_long());
-        }
+        ensure!(schedule.planned_us.len() <= MAX_REQUESTS && !too_late, too_long());
         Ok(schedule)
     }
 
