@@ -17,22 +17,15 @@ use http::header::{HOST, ORIGIN};
 
 use crate::app::App;
 use crate::error::ServeError;
-use crate::tenants::{KeyHash, bearer};
+use crate::tenants::owner;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
 pub(super) enum Operator {
     /// By the key at this place in `admin.key_sha256`.
+    #[strum(to_string = "key_sha256[{0}]")]
     Key(usize),
+    #[strum(to_string = "no key")]
     Local,
-}
-
-impl std::fmt::Display for Operator {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Key(index) => write!(f, "key_sha256[{index}]"),
-            Self::Local => f.write_str("no key"),
-        }
-    }
 }
 
 pub(super) async fn authenticate(
@@ -54,13 +47,8 @@ fn may_enter(app: &App, headers: &HeaderMap) -> Result<Operator, ServeError> {
             false => Ok(Operator::Local),
         };
     }
-    let given = bearer(headers).map(KeyHash::of);
-    let known = keys.iter().enumerate().fold(None, |known, (index, key)| {
-        // All are compared.
-        let equal = given.as_ref().is_some_and(|given| given.equals(key));
-        known.or(equal.then_some(Operator::Key(index)))
-    });
-    known.ok_or(ServeError::Unauthenticated)
+    let key = owner(headers, keys.iter().enumerate());
+    key.map(Operator::Key).ok_or(ServeError::Unauthenticated)
 }
 
 /// Returns true if a browser sent it for a page that is not the listener's own.

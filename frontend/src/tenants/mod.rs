@@ -95,17 +95,10 @@ impl Tenants {
     }
 
     fn identify(&self, headers: &HeaderMap) -> Option<&Tenant> {
-        let given = bearer(headers).map(KeyHash::of)?;
-        let mut found = None;
-        for tenant in &self.tenants {
-            for key in &tenant.config.keys {
-                // All are compared, whether or not one was found.
-                if given.equals(key) {
-                    found = Some(tenant);
-                }
-            }
-        }
-        found
+        let tenants = self.tenants.iter();
+        let keys =
+            tenants.flat_map(|tenant| tenant.config.keys.iter().map(move |key| (tenant, key)));
+        owner(headers, keys)
     }
 
     /// Admits a request, and counts it against its tenant's quota if it asks for a prediction.
@@ -134,8 +127,18 @@ impl Tenants {
     }
 }
 
+/// Owner of the key that a request carries. All keys are compared, whether or not one was found.
+pub(crate) fn owner<'a, T>(
+    headers: &HeaderMap,
+    keys: impl Iterator<Item = (T, &'a KeyHash)>,
+) -> Option<T> {
+    let given = KeyHash::of(bearer(headers)?);
+    let owners = keys.filter(|(_, key)| given.equals(key));
+    owners.fold(None, |found, (owner, _)| found.or(Some(owner)))
+}
+
 /// The key that a request carries: `Authorization: Bearer KEY`, once.
-pub(crate) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let mut given = headers.get_all(AUTHORIZATION).iter();
     let value = given.next()?.as_bytes();
     if given.next().is_some() {
