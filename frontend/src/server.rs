@@ -10,13 +10,11 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin;
 use crate::app::App;
 use crate::config::{FrontendConfig, ServerSettings};
-use crate::grpc;
-use crate::http::DataService;
 use crate::metrics::Metrics;
 use crate::traces::Traces;
+use crate::{admin, grpc, http};
 
 /// Interval at which recorded samples are moved into their buckets.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -103,7 +101,7 @@ impl Frontend {
             draining.cancel();
         };
         let (limits, grace) = (limits(&settings), settings.drain_grace);
-        let server = Server::new(DataService::new(Arc::clone(&app)), limits)
+        let server = Server::new(http::service(Arc::clone(&app)), limits)
             .counting(Arc::clone(&app.connections))
             .with_tls(app.tls.data.clone());
         let over_http = server.run(self.listener, drain, grace);

@@ -5,14 +5,12 @@ mod triton;
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
-use futures::future::BoxFuture;
 use http::header::CONNECTION;
 use http::{HeaderValue, Method, StatusCode, Uri, Version};
 use hyper::body::Incoming;
@@ -20,7 +18,7 @@ use parapet_open_inference::rest::{self, ModelPath};
 use parapet_open_inference::{OPENAPI_PATH, ServerMetadata, openapi};
 use serde::Serialize;
 use serde_json::json;
-use tower::{Service, ServiceExt as _};
+use tower::{Service, ServiceExt as _, service_fn};
 
 use self::infer::{HEALTH, admit, asked_model, infer, infer_routed};
 use crate::app::App;
@@ -28,52 +26,39 @@ use crate::error::ServeError;
 
 /// Service of the data listener: predictions, and all else by a router, whose layers would take a
 /// tenth of the time that a prediction spends in this program.
-#[derive(Debug, Clone)]
-pub(crate) struct DataService {
+pub(crate) fn service(
     app: Arc<App>,
-    router: Router,
+) -> impl Service<Request<Incoming>, Response = Response, Error = Infallible, Future: Send>
++ Clone
++ Send
++ Sync
++ 'static {
+    let router = router(Arc::clone(&app));
+    service_fn(move |request: Request<Incoming>| {
+        let (app, router) = (Arc::clone(&app), router.clone());
+        Box::pin(async move { Ok(respond(&app, router, request.map(Body::new)).await) })
+    })
 }
 
-impl DataService {
-    pub(crate) fn new(app: Arc<App>) -> Self {
-        Self { router: router(Arc::clone(&app)), app }
-    }
-
-    /// On a request's way in checks the key and the quota; on its way out, while the server drains,
-    /// asks its client to go elsewhere.
-    async fn answer(self, mut request: Request) -> Response {
-        let version = request.version();
-        let mut response = match (admit(&self.app, &request), asked_model(&request)) {
-            (Err(refused), _) => refused.into_response(),
-            (Ok(domain), Some(path)) => infer(&self.app, domain, &path, request).await,
-            (Ok(domain), None) => {
-                request.extensions_mut().insert(domain);
-                self.router.oneshot(request).await.into_response()
-            }
-        };
-        // Kept connections would be closed soon, perhaps just when their clients send; told so,
-        // clients open one elsewhere.
-        if self.app.is_draining() && version <= Version::HTTP_11 {
-            let close = HeaderValue::from_static("close");
-            response.headers_mut().insert(CONNECTION, close);
+/// On a request's way in checks the key and the quota; on its way out, while the server drains,
+/// asks its client to go elsewhere.
+async fn respond(app: &App, router: Router, mut request: Request) -> Response {
+    let version = request.version();
+    let mut response = match (admit(app, &request), asked_model(&request)) {
+        (Err(refused), _) => refused.into_response(),
+        (Ok(domain), Some(path)) => infer(app, domain, &path, request).await,
+        (Ok(domain), None) => {
+            request.extensions_mut().insert(domain);
+            router.oneshot(request).await.into_response()
         }
-        response
+    };
+    // Kept connections would be closed soon, perhaps just when their clients send; told so,
+    // clients open one elsewhere.
+    if app.is_draining() && version <= Version::HTTP_11 {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
     }
-}
-
-impl Service<Request<Incoming>> for DataService {
-    type Response = Response;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Response, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
-        let service = self.clone();
-        Box::pin(async move { Ok(service.answer(request.map(Body::new)).await) })
-    }
+    response
 }
 
 fn router(app: Arc<App>) -> Router {
