@@ -40,7 +40,7 @@ pub(super) struct Instance {
     way: Way,
     expected: Arc<Expected>,
     /// Rows of a request that it takes, where it says so.
-    max_rows: AtomicUsize,
+    pub(super) max_rows: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -141,10 +141,6 @@ impl Instance {
         let rows = rows.filter(|&rows| rows > 0).unwrap_or(usize::MAX);
         self.max_rows.store(rows, Ordering::Relaxed);
         Ok(())
-    }
-
-    pub(super) fn max_rows(&self) -> usize {
-        self.max_rows.load(Ordering::Relaxed)
     }
 
     pub(super) async fn metadata(&self) -> Result<ModelMetadata, Unready> {

@@ -42,7 +42,7 @@ pub(super) struct Instance {
     /// True if it is to be asked that, for the first time or again.
     ask_form: AtomicBool,
     /// Rows of a request that it takes, where it says so.
-    max_rows: AtomicUsize,
+    pub(super) max_rows: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -138,12 +138,9 @@ impl Instance {
     pub(super) async fn ready(&self) -> Result<(), Unready> {
         let target = self.target.as_ref().ok_or(Unready::Unaddressable)?;
         let ready = self.get(target, &target.ready).await;
-        if ready.is_err() {
-            // What comes back at this address may be another server. Until then it is written to as
-            // before: queries go on while a check or two fail.
-            self.ask_form.store(true, Ordering::Relaxed);
-        }
-        ready?;
+        // What comes back at this address may be another server. Until then it is written to as
+        // before: queries go on while a check or two fail.
+        ready.inspect_err(|_| self.ask_form.store(true, Ordering::Relaxed))?;
         if self.ask_form.load(Ordering::Relaxed) {
             self.learn_form(target).await?;
             self.ask_form.store(false, Ordering::Relaxed);
@@ -178,10 +175,6 @@ impl Instance {
         let rows = rows.map(|config| config.max_batch_size).filter(|&rows| rows > 0);
         self.max_rows.store(rows.unwrap_or(usize::MAX), Ordering::Relaxed);
         Ok(())
-    }
-
-    pub(super) fn max_rows(&self) -> usize {
-        self.max_rows.load(Ordering::Relaxed)
     }
 
     async fn get(&self, target: &Target, uri: &Uri) -> Result<Response, Unready> {

@@ -96,8 +96,8 @@ impl Instances {
 impl Instance {
     fn max_rows(&self) -> usize {
         match self {
-            Self::Http(instance) => instance.max_rows(),
-            Self::Grpc(instance) => instance.max_rows(),
+            Self::Http(instance) => instance.max_rows.load(Ordering::Relaxed),
+            Self::Grpc(instance) => instance.max_rows.load(Ordering::Relaxed),
             Self::Unreachable => usize::MAX,
         }
     }
