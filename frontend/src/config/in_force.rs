@@ -8,8 +8,7 @@ use toml::{Table, Value};
 
 use super::{ConfigError, read};
 
-/// Column of the comments.
-const COLUMN: usize = 56;
+const COMMENT_COLUMN: usize = 56;
 
 /// All settings of the configuration `text`, each with its line in the file at `path`, or
 /// `default`. Settings that are off by default and left out are not among them.
@@ -45,7 +44,7 @@ impl Printed<'_> {
                 None => "default".to_owned(),
             };
             let line = format!("{name} = {value}");
-            let _ = writeln!(self.out, "{line:COLUMN$}  # {origin}");
+            let _ = writeln!(self.out, "{line:COMMENT_COLUMN$}  # {origin}");
         }
         for (name, value) in table.iter().filter(|(_, value)| is_inner(value)) {
             let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };

@@ -69,7 +69,6 @@ impl FrontendConfig {
         Ok(self)
     }
 
-    /// Names of models that are not in the repository, and are still to be described.
     pub fn undescribed(&self) -> impl Iterator<Item = &str> {
         self.undescribed.iter().map(Undescribed::name)
     }

@@ -128,7 +128,6 @@ pub(super) fn share_tls<'a>(
     Ok(())
 }
 
-/// The repository's entry of a model, if it has one.
 pub(super) fn find_entry(
     at: &At<'_>,
     field: &str,

@@ -228,7 +228,6 @@ pub(super) struct Parity {
 }
 
 impl Models {
-    /// The decoding that is given, or the encoder's usual one.
     pub(super) fn decoding(&self) -> Option<Decoding> {
         self.decoding.or(self.encoder.map(EncoderKind::usual_decoding))
     }

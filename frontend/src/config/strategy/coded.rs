@@ -64,9 +64,9 @@ pub(super) fn resolve(
 
 /// The code that a parity model was trained for, and the positions of the deployed model's inputs
 /// and outputs that it covers, in the order of the parity model's own.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 struct Trained {
-    spec: CodeSpec,
+    code: Code,
     padding: Option<Padding>,
     inputs: Vec<usize>,
     outputs: Vec<usize>,
@@ -86,11 +86,7 @@ fn resolve_parities(
     for (row, pool) in pools.iter().enumerate() {
         let at = at.inside(&format!("parity[{row}]"));
         let (resolved, trained) = resolve_parity(&at, deployed, asked, row, pool)?;
-        let first = code.get_or_insert_with(|| trained.clone());
-        let alike = are_equal(&first.spec, &trained.spec)
-            && first.padding == trained.padding
-            && first.inputs == trained.inputs
-            && first.outputs == trained.outputs;
+        let alike = *code.get_or_insert_with(|| trained.clone()) == trained;
         let problem = "another generator, transform, padding, inputs or outputs than row 0's";
         at.check(alike, "model", problem, "train all rows with one code")?;
         parity.push(resolved);
@@ -98,10 +94,6 @@ fn resolve_parities(
     let fix = "give a [[models.strategy.parity]] table";
     let code = code.ok_or_else(|| at.field("parity", "missing", fix))?;
     Ok((code, parity))
-}
-
-fn are_equal(a: &CodeSpec, b: &CodeSpec) -> bool {
-    matches!((Code::try_from(a), Code::try_from(b)), (Ok(a), Ok(b)) if a == b)
 }
 
 fn resolve_parity(
@@ -159,8 +151,7 @@ fn covered(
     code: &CodeMetadata,
     deployed: &ModelEntry,
 ) -> Result<Trained, ConfigError> {
-    let spec = code.spec.clone();
-    let parsed = Code::try_from(&spec).map_err(|error| at.because("model", error))?;
+    let parsed = Code::try_from(&code.spec).map_err(|error| at.because("model", error))?;
     let toml = entry.toml_file();
     let padding = code.padding.clone();
     let inputs = (code.coded_inputs(&entry.inputs), &*deployed.inputs);
@@ -171,7 +162,7 @@ fn covered(
         inputs: positions(at, &toml, "inputs", &code.inputs, inputs, (stacked, is_padded))?,
         outputs: positions(at, &toml, "outputs", &code.outputs, outputs, (slots, false))?,
         padding,
-        spec,
+        code: parsed,
     })
 }
 
@@ -220,7 +211,7 @@ fn build(
     trained: Trained,
     parity: &[RedundantPool],
 ) -> Result<Coder, CodeError> {
-    let spec = trained.spec;
+    let spec = trained.code.to_spec();
     let mut inputs = Vec::new();
     for (index, position) in trained.inputs.into_iter().enumerate() {
         let Some(input) = deployed.inputs.get(position) else { continue };
@@ -250,7 +241,7 @@ fn build(
     let codes = || parity.iter().map(|pool| pool.entry.code.as_ref());
     let calibrations: Option<Vec<_>> = codes().map(|code| code?.calibration.clone()).collect();
     let is_isolated = codes().flatten().all(|code| code.isolated);
-    let mut coder = Coder::new(Code::try_from(&spec)?.label(), inputs, outputs, deployed);
+    let mut coder = Coder::new(trained.code.label(), inputs, outputs, deployed);
     coder.is_isolated = is_isolated && spec.decoding == Decoding::Slots;
     coder.spec = Some(spec);
     coder.calibrations = calibrations.unwrap_or_default();
