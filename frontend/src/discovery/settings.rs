@@ -174,6 +174,8 @@ impl KubernetesSettings {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[derive(strum::Display, strum::EnumString)]
+#[strum(serialize_all = "lowercase")]
 pub enum Scheme {
     /// REST over HTTP/1.1: `host:port` or `http://host:port`.
     #[default]
@@ -184,24 +186,15 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    const ALL: [(Self, &str); 4] = [
-        (Self::Http, "http://"),
-        (Self::Https, "https://"),
-        (Self::Grpc, "grpc://"),
-        (Self::Grpcs, "grpcs://"),
-    ];
-
     pub fn is_secure(self) -> bool {
         matches!(self, Self::Https | Self::Grpcs)
     }
 
     pub fn split_off(address: &str) -> (Option<Self>, &str) {
-        let found = Self::ALL.into_iter().find_map(|(scheme, prefix)| {
-            let host = address.strip_prefix(prefix)?;
-            Some((Some(scheme), host))
-        });
-        let (scheme, host) = found.unwrap_or((None, address));
-        (scheme, host.trim_end_matches('/'))
+        let split = address.split_once("://");
+        let known = split.and_then(|(scheme, host)| Some((scheme.parse().ok()?, host)));
+        let (scheme, host) = known.unzip();
+        (scheme, host.unwrap_or(address).trim_end_matches('/'))
     }
 
     /// The same; REST if there is none.
@@ -212,8 +205,10 @@ impl Scheme {
 
     /// The instance's name in logs and metrics, out of which [`Scheme::split`] reads the same.
     pub fn name(self, host: impl fmt::Display) -> String {
-        let prefix = Self::ALL.iter().skip(1).find(|(scheme, _)| *scheme == self);
-        format!("{}{host}", prefix.map_or("", |(_, prefix)| prefix))
+        match self {
+            Self::Http => host.to_string(),
+            scheme => format!("{scheme}://{host}"),
+        }
     }
 }
 
