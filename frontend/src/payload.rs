@@ -88,14 +88,11 @@ impl Input {
         self
     }
 
-    pub fn len(&self) -> usize {
+    /// Size of the tensors and the id.
+    pub fn bytes(&self) -> usize {
         let id = self.extra.id.as_ref().map_or(0, String::len);
         let tensors = self.tensors.iter().map(|tensor| tensor.data.len());
         tensors.sum::<usize>() + id
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 

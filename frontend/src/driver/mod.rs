@@ -20,7 +20,7 @@ use parapet_frontend_core::{
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::setup::class_labels;
@@ -245,19 +245,13 @@ impl<T: Transport> Driver<T> {
             if next.is_none() && self.stop.is_cancelled() {
                 return;
             }
-            let due = async {
-                match next {
-                    Some(at) => {
-                        let after = Duration::from_nanos(at.as_nanos());
-                        tokio::time::sleep_until(self.started + after).await
-                    }
-                    None => std::future::pending().await,
-                }
-            };
+            let due = self.started + Duration::from_nanos(next.map_or(0, Time::as_nanos));
             tokio::select! {
                 () = self.stop.cancelled(), if next.is_none() => return,
                 () = self.rearm.notified() => {}
-                () = due => self.feed(|engine, now, actions| engine.tick(now, actions)),
+                () = sleep_until(due), if next.is_some() => {
+                    self.feed(|engine, now, actions| engine.tick(now, actions));
+                }
             }
         }
     }

@@ -166,7 +166,7 @@ impl<T: Transport> Driver<T> {
 
     fn start_encoding(self: &Arc<Self>, group: GroupId, row: Row, inputs: Vec<Arc<Input>>) {
         let driver = Arc::clone(self);
-        let bytes: usize = inputs.iter().map(|input| input.len()).sum();
+        let bytes: usize = inputs.iter().map(|input| input.bytes()).sum();
         let encode = move || driver.encode(group, row, &inputs);
         if let Some(queue) = self.queue(group.class()) {
             if !queue.join(encode) {
@@ -270,7 +270,7 @@ impl<T: Transport> Driver<T> {
         let trace = Trace::current();
         input.traces = Members::of_query(trace.as_ref());
         // Its tensors, and the body for instances that is written of them.
-        let bytes = 2 * input.len();
+        let bytes = 2 * input.bytes();
         let may_join = input.may_join && !input.has_foreign_parameters();
         let input = Arc::new(input);
         let own_input = Arc::clone(&input);
@@ -305,11 +305,8 @@ impl<T: Transport> Driver<T> {
     fn take_own(self: &Arc<Self>, query: &Arc<Input>, work: &mut Vec<Work>) -> Option<Sending> {
         let is_own =
             |work: &mut Work| matches!(work, Work::Send(.., input, _) if Arc::ptr_eq(input, query));
-        match work.extract_if(.., is_own).next()? {
-            Work::Send(job, instance, input, withdrawn) => {
-                Some(Box::pin(Arc::clone(self).send(job, instance, input, withdrawn)))
-            }
-            _ => None,
-        }
+        let own = work.extract_if(.., is_own).next()?;
+        let Work::Send(job, instance, input, withdrawn) = own else { return None };
+        Some(Box::pin(Arc::clone(self).send(job, instance, input, withdrawn)))
     }
 }
