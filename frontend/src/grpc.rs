@@ -231,10 +231,7 @@ where
     let server = &serving.server;
     let (limit, time) = (server.max_body_bytes, server.body_read_timeout);
     let held = Held { reserved: app.body_memory.reserve(Some(allowance(parts))), serving };
-    let limit = match infers {
-        true => limit,
-        false => limit.min(MAX_NAME_BYTES),
-    };
+    let limit = if infers { limit } else { limit.min(MAX_NAME_BYTES) };
     receive(parts, body, limit, time, held, Held::admit).await
 }
 

@@ -104,11 +104,8 @@ impl Traces {
         if !sampled {
             return None;
         }
-        let context = Context::new();
-        let parent = match parent {
-            Some(parent) => context.with_remote_span_context(parent),
-            None => context,
-        };
+        let of_client = |parent| Context::new().with_remote_span_context(parent);
+        let parent = parent.map_or_else(Context::new, of_client);
         let model = model.map(|model| KeyValue::new("parapet.model", model.to_owned()));
         let builder = self.tracer.span_builder("infer").with_kind(SpanKind::Server);
         let span = builder.with_attributes(model).start_with_context(&self.tracer, &parent);

@@ -15,7 +15,7 @@ use parapet_frontend_core::{
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::driver::Snapshot;
+use crate::driver::{Snapshot, class_labels};
 use crate::http::answer;
 use crate::metrics::ClassLabels;
 use crate::model::ServedModel;
@@ -109,7 +109,7 @@ fn percentiles(of: &Percentiles) -> Value {
 }
 
 fn classes(model: &ServedModel, now: &Snapshot) -> Value {
-    let labels = model.class_labels().into_iter().enumerate();
+    let labels = class_labels(&model.config).into_iter().enumerate();
     let class = |(((index, labels), of), budget): (((_, ClassLabels), &RedundancyOutcomes), _)| {
         let budget: &Option<BudgetView> = budget;
         let [late_agrees, late_not, audit_agrees, audit_not] = model.driver.meters.agreement(index);

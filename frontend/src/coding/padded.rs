@@ -9,7 +9,6 @@ use parapet_open_inference::Tensor;
 use super::{CodedInput, CodingError, at};
 use crate::payload::Input;
 
-/// Queries of several lengths, which are padded.
 #[derive(Debug)]
 pub(crate) struct Padded {
     pub(crate) padding: Padding,

@@ -16,8 +16,8 @@ use tokio::sync::watch;
 
 use crate::config::{ModelConfig, PoolSettings};
 use crate::discovery::View;
-use crate::driver::{Driver, class_labels};
-use crate::metrics::{ClassLabels, Metrics};
+use crate::driver::Driver;
+use crate::metrics::Metrics;
 use crate::upstream::{Instances, Transport};
 
 #[derive(Debug)]
@@ -117,10 +117,6 @@ impl<T: Transport> ServedModel<T> {
 
     pub(crate) fn has_hold_back(&self) -> bool {
         self.config.classes.iter().any(|class| class.strategy.has_hold_back())
-    }
-
-    pub(crate) fn class_labels(&self) -> Vec<ClassLabels> {
-        class_labels(&self.config)
     }
 
     pub(crate) fn pool_label(&self, pool: PoolId) -> &str {
