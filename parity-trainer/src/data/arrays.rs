@@ -153,11 +153,9 @@ fn samples(images: Array<'_>, labels: Option<Array<'_>>, hash: &mut Sha256) -> R
             }
         };
         let images_count = images.shape[0] as usize;
-        if images_count != count {
-            let [images, labels] =
-                [&images, labels].map(|array| format!("{}[{}]", array.path.display(), array.name));
-            return Err(unequal_counts(&images, images_count, &labels, count));
-        }
+        let [images, labels] =
+            [&images, labels].map(|array| format!("{}[{}]", array.path.display(), array.name));
+        ensure!(images_count == count, unequal_counts(&images, images_count, &labels, count));
     }
     Ok(samples)
 }
@@ -178,9 +176,8 @@ impl Array<'_> {
                 boxes, floating-point numbers of shape (count, ..)";
             self.unfit(found, fix)
         };
-        if !matches!(self.shape.as_slice(), [_] | [_, 1]) {
-            return Err(wrong(&format!("of shape {:?}", self.shape)));
-        }
+        let is_flat = matches!(self.shape.as_slice(), [_] | [_, 1]);
+        ensure!(is_flat, wrong(&format!("of shape {:?}", self.shape)));
         ensure!(!self.values.is_floating_point(), wrong("of floating-point numbers"));
         let class = |value: i64| {
             let found = || wrong(&format!("labels, and one of them is {value}"));
@@ -206,10 +203,8 @@ impl Array<'_> {
                 return Err(self.unfit(&format!("of shape {:?}", self.shape), wanted));
             }
         };
-        if self.values.numel() > MAX_VALUES {
-            let problem = format!("array {:?} has more than {MAX_VALUES} values", self.name);
-            return Err(too_large(self.path, &problem));
-        }
+        let problem = format!("array {:?} has more than {MAX_VALUES} values", self.name);
+        ensure!(self.values.numel() <= MAX_VALUES, too_large(self.path, &problem));
         let mut array = self.values.shallow_clone();
         if channels_last {
             array = array.f_permute([0, 3, 1, 2])?;

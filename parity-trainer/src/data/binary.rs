@@ -51,10 +51,8 @@ fn load_split(folder: &Path, split: &str, labelled: bool, hash: &mut Sha256) -> 
         let &[label_count] = file.dims.as_slice() else {
             return Err(wrong_axes(&labels_path, &file));
         };
-        if count != label_count {
-            let [images, labels] = [&path, &labels_path].map(|path| path.display().to_string());
-            return Err(unequal_counts(&images, count, &labels, label_count));
-        }
+        let [images, labels_of] = [&path, &labels_path].map(|path| path.display().to_string());
+        ensure!(count == label_count, unequal_counts(&images, count, &labels_of, label_count));
         labels = file.bytes;
     }
     Ok(Samples::new(shape, scaled(&images.bytes), labels))
@@ -154,10 +152,9 @@ pub(super) fn load_cifar(folder: &Path, layout: &Cifar) -> Result<DataSet> {
 fn append_cifar(to: &mut Samples, path: &Path, layout: &Cifar, hash: &mut Sha256) -> Result<()> {
     let contents = read_whole(path, MAX_CIFAR_BYTES)?;
     let (length, record) = (contents.len(), layout.labels + to.sample_len());
-    if length == 0 || !length.is_multiple_of(record) {
-        let problem = format!("has {length} bytes, not a whole number of records of {record}");
-        return Err(damaged(path, &problem));
-    }
+    let is_whole = length > 0 && length.is_multiple_of(record);
+    let problem = format!("has {length} bytes, not a whole number of records of {record}");
+    ensure!(is_whole, damaged(path, &problem));
     hash.update(&contents);
     for record in contents.chunks_exact(record) {
         let (labels, pixels) = record.split_at(layout.labels);

@@ -138,21 +138,18 @@ fn class_names(source: &Path, images: &[Image], classes: &Classes) -> Result<Vec
     let mut names = BTreeSet::new();
     for (split, class) in classes {
         let folder = source.join(split.to_string());
-        if !filled.contains(&(*split, class.clone())) {
-            let problem = "has no images; put some there or remove the class";
-            return Err(TrainError::input(&folder.join(class), problem));
-        }
-        if !filled.contains(&(Split::Train, class.clone())) {
-            let problem = format!("the training images have no class {class:?}");
-            return Err(TrainError::input(&folder, problem + "; remove it or add training images"));
-        }
+        let has_images = |split| filled.contains(&(split, class.clone()));
+        let problem = "has no images; put some there or remove the class";
+        ensure!(has_images(*split), TrainError::input(&folder.join(class), problem));
+        let problem = format!(
+            "the training images have no class {class:?}; remove it or add training images"
+        );
+        ensure!(has_images(Split::Train), TrainError::input(&folder, problem));
         names.insert(class.clone());
     }
     let found = names.len();
-    if found > MAX_CLASSES {
-        let problem = format!("has {found} classes, at most {MAX_CLASSES} can be trained");
-        return Err(TrainError::input(source, problem + "; leave some out"));
-    }
+    let problem = format!("has {found} classes, at most {MAX_CLASSES} can be trained");
+    ensure!(found <= MAX_CLASSES, TrainError::input(source, problem + "; leave some out"));
     Ok(names.into_iter().collect())
 }
 
@@ -181,10 +178,8 @@ impl Decoded {
         }
         let pixels = height * width;
         let held: usize = self.splits.iter().map(|samples| samples.values.len()).sum();
-        if held + 3 * pixels > MAX_VALUES {
-            let problem = format!("the images have more than {MAX_VALUES} values together");
-            return Err(too_large(source, &problem));
-        }
+        let problem = format!("the images have more than {MAX_VALUES} values together");
+        ensure!(held + 3 * pixels <= MAX_VALUES, too_large(source, &problem));
         // Photographs are seldom all coloured: grey ones among them get three equal channels.
         if channels > wanted_channels {
             wanted[0] = channels;

@@ -98,15 +98,13 @@ impl DataSet {
         let mut data = read(path, progress)?;
         let (train, test) = (&data.train, &data.test);
         ensure!(!train.values.is_empty() && !test.values.is_empty(), too_few(path, 0, 1));
-        if train.shape != test.shape {
-            let (train, test) = (&train.shape, &test.shape);
-            let problem = format!("training samples have shape {train:?}, test samples {test:?}");
-            return Err(TrainError::input(path, problem + "; use files of one data set"));
-        }
-        if train.target_len() != test.target_len() {
-            let problem = "training and test samples have targets of different lengths";
-            return Err(TrainError::input(path, format!("{problem}; use files of one data set")));
-        }
+        let apart =
+            |problem: String| TrainError::input(path, problem + "; use files of one data set");
+        let (shape, other) = (&train.shape, &test.shape);
+        let problem = format!("training samples have shape {shape:?}, test samples {other:?}");
+        ensure!(shape == other, apart(problem));
+        let problem = "training and test samples have targets of different lengths";
+        ensure!(train.target_len() == test.target_len(), apart(problem.to_owned()));
         let largest = train.labels.iter().chain(&test.labels).max();
         let labels = largest.map_or(0, |&label| usize::from(label) + 1);
         // A list of names that does not cover the labels belongs to something else, and without
@@ -198,9 +196,8 @@ fn read_whole(path: &Path, most: u64) -> Result<Vec<u8>> {
 /// Refuses a file of more than `most` bytes before it is read.
 fn check_length(path: &Path, most: u64) -> Result<()> {
     let length = fs::metadata(path).map_err(|source| unreadable(path, &source))?.len();
-    if length > most {
-        return Err(too_large(path, &format!("has {length} bytes, at most {most} are read")));
-    }
+    let problem = format!("has {length} bytes, at most {most} are read");
+    ensure!(length <= most, too_large(path, &problem));
     Ok(())
 }
 

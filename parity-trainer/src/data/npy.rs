@@ -25,9 +25,8 @@ pub(super) fn read(mut from: impl Read) -> Result<Tensor, String> {
     // One byte more: at the end of the entry, its checksum is compared.
     from.take(wanted + 1).read_to_end(&mut bytes).map_err(damaged)?;
     let found = bytes.len() as u64;
-    if found != wanted {
-        return Err(damaged(format!("shape {shape:?} makes {wanted} bytes, there are {found}")));
-    }
+    let problem = format!("shape {shape:?} makes {wanted} bytes, there are {found}");
+    ensure!(found == wanted, damaged(problem));
     Tensor::f_from_data_size(&bytes, &shape, kind).map_err(damaged)
 }
 
@@ -65,9 +64,8 @@ fn parse(header: &str) -> Result<(Kind, Vec<i64>), String> {
         Some((value("descr")?.split('\'').nth(1)?, is_fortran, shape?))
     };
     let (descr, is_fortran, shape) = fields().ok_or_else(|| damaged("its header"))?;
-    if is_fortran && shape.len() > 1 {
-        return Err("in Fortran order: save numpy.ascontiguousarray of it".to_owned());
-    }
+    let problem = "in Fortran order: save numpy.ascontiguousarray of it";
+    ensure!(!is_fortran || shape.len() <= 1, problem.to_owned());
     let kind = match descr {
         "|u1" => Kind::Uint8,
         "|i1" => Kind::Int8,

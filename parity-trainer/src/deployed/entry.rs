@@ -41,10 +41,9 @@ pub fn open_code(
     let networks = if entry.platform == Platform::LearnedCode {
         let input = entry.inputs.first();
         let (len, shape) = input.map(|input| (input.sample_len(), &input.shape)).unzip();
-        if len.flatten() != Some(sample_shape.iter().product()) {
-            let shape = shape.map(ToString::to_string).unwrap_or_default();
-            return Err(wrong_shape(path, &shape, sample_shape));
-        }
+        let shape = shape.map(ToString::to_string).unwrap_or_default();
+        let fits = len.flatten() == Some(sample_shape.iter().product());
+        ensure!(fits, wrong_shape(path, &shape, sample_shape));
         let learned = LearnedCode::load(&OnnxRuntime::load(None)?, &entry, entry.latest());
         let learned = learned.map_err(|error| TrainError::Input(error.to_string()))?;
         CodeNetworks::Learned(Box::new(learned))

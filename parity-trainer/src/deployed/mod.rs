@@ -120,9 +120,9 @@ pub fn open(
     samples: &[f32],
 ) -> Result<Deployed> {
     let entry = path.is_dir().then(|| read_entry(path)).transpose()?;
-    if entry.as_ref().is_some_and(|entry| entry.code.is_some()) {
-        return Err(TrainError::input(path, "is a parity model; --model wants the deployed one"));
-    }
+    let is_deployed = entry.as_ref().is_none_or(|entry| entry.code.is_none());
+    let problem = "is a parity model; --model wants the deployed one";
+    ensure!(is_deployed, TrainError::input(path, problem));
     let is_of_sequences = takes_sequences(entry.as_ref(), sample_shape)?;
     let file = match &entry {
         Some(entry) => entry.model_file(entry.latest())?,

@@ -63,11 +63,9 @@ impl FileModel {
         let chosen = chosen.map(|(all, name)| (all.len() > 1).then(|| name.clone()));
         let (&length, sample_axes) = axes.split_first().unwrap_or((&1, &[]));
         let fitting = fit(sample_axes, sample_shape);
-        if length >= 0 {
-            // A model without a batch axis has the sample's axes only.
-            let is_unbatched = fitting.is_none() && fit(&axes, sample_shape).is_some();
-            return Err(fixed_batch(file, if is_unbatched { 1 } else { length }));
-        }
+        // A model without a batch axis has the sample's axes only.
+        let is_unbatched = fitting.is_none() && fit(&axes, sample_shape).is_some();
+        ensure!(length < 0, fixed_batch(file, if is_unbatched { 1 } else { length }));
         let Some(input_shape) = fitting else {
             return Err(wrong_shape(file, &describe(sample_axes), sample_shape));
         };
@@ -169,10 +167,9 @@ impl FileModel {
             }
         };
         let shape = got.iter().skip(1).map(|&axis| axis.unsigned_abs() as usize);
-        if got.first() == Some(&(count as i64)) && !values.is_empty() {
-            return Ok((shape.collect(), values));
-        }
-        Err(self.unexpected(&got, count))
+        let is_whole = got.first() == Some(&(count as i64)) && !values.is_empty();
+        ensure!(is_whole, self.unexpected(&got, count));
+        Ok((shape.collect(), values))
     }
 
     fn unexpected(&self, shape: &impl std::fmt::Debug, count: usize) -> TrainError {
@@ -282,10 +279,9 @@ pub fn own_network(deployed: &Deployed, samples: &[f32]) -> Result<Option<Networ
     let mut pairs = own.iter().zip(&answers);
     let is_close =
         |(own, answer): (&f32, &f32)| (own - answer).abs() <= TOLERANCE * (1.0 + answer.abs());
-    if own.len() != answers.len() || !pairs.all(is_close) {
-        let weights = weights.display();
-        return Err(TrainError::Input(format!("{weights} holds other weights than its graph")));
-    }
+    let is_same = own.len() == answers.len() && pairs.all(is_close);
+    let problem = format!("{} holds other weights than its graph", weights.display());
+    ensure!(is_same, TrainError::Input(problem));
     Ok(Some(network))
 }
 

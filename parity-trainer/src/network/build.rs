@@ -51,10 +51,9 @@ fn image_shape(spec: &NetworkSpec, family: Family, shape: &[usize]) -> Result<[u
         }
         _ => (1, String::new()),
     };
-    if matches!(family, Family::Sequence(_)) && !matches!(shape, [1, ..]) {
-        let fix = "use a network for images, such as `resnet8`";
-        return Err(unfit(spec, "[1, steps, features]", shape, fix));
-    }
+    let fits = !matches!(family, Family::Sequence(_)) || matches!(shape, [1, ..]);
+    let fix = "use a network for images, such as `resnet8`";
+    ensure!(fits, unfit(spec, "[1, steps, features]", shape, fix));
     match *shape {
         [channels, height, width] if channels > 0 && height.min(width) >= least => {
             Ok([channels, height, width])
@@ -93,10 +92,9 @@ impl<'a> LayerMaker<'a> {
         match *spec {
             NetworkSpec::Mlp { ref widths } => {
                 let (length, inputs) = (shape.iter().product::<usize>(), widths[0]);
-                if inputs != length {
-                    let fix = format!("write `mlp:{length},...`");
-                    return Err(unfit(spec, &format!("{inputs} values"), shape, &fix));
-                }
+                let fix = format!("write `mlp:{length},...`");
+                let wanted = format!("{inputs} values");
+                ensure!(inputs == length, unfit(spec, &wanted, shape, &fix));
                 self.push(Layer::Flatten);
                 for pair in widths.windows(2) {
                     self.linear(pair[0], pair[1]);

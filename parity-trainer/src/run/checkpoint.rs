@@ -27,9 +27,8 @@ impl Checkpoint {
     pub fn decode(contents: &[u8]) -> Result<Self, String> {
         let parts = contents.split_at_checked(Sha256::output_size());
         let (digest, state) = parts.ok_or("it has no digest")?;
-        if Sha256::digest(state).as_slice() != digest {
-            return Err("its contents do not have the digest that it notes".to_owned());
-        }
+        let problem = "its contents do not have the digest that it notes";
+        ensure!(Sha256::digest(state).as_slice() == digest, problem.to_owned());
         postcard::from_bytes(state).map_err(|error| error.to_string())
     }
 }

@@ -40,12 +40,10 @@ impl RunFolder {
     }
 
     pub fn require(&self) -> Result<()> {
-        if self.is_begun() {
-            return Ok(());
-        }
         let problem =
             "no run to resume; leave --resume away to begin one, or name its folder with --run";
-        Err(TrainError::input(&self.0, problem))
+        ensure!(self.is_begun(), TrainError::input(&self.0, problem));
+        Ok(())
     }
 
     /// Begins a run: makes the folder and puts the checkpoints of a run before it aside.
@@ -112,13 +110,11 @@ impl RunFolder {
     pub fn resume(&self, run: &str) -> Result<Found> {
         self.require()?;
         let found = self.find(run)?;
-        if found.checkpoint.is_none() && !found.skipped.is_empty() {
-            let problem = format!(
-                "none of the {} checkpoints is whole; begin again without --resume",
-                found.skipped.len()
-            );
-            return Err(TrainError::input(&self.0, problem));
-        }
+        let skipped = found.skipped.len();
+        let problem =
+            format!("none of the {skipped} checkpoints is whole; begin again without --resume");
+        let may_go_on = found.checkpoint.is_some() || skipped == 0;
+        ensure!(may_go_on, TrainError::input(&self.0, problem));
         // Checkpoints that are not whole are none of the last two: no whole one goes for them.
         for (path, _) in &found.skipped {
             fs::rename(path, path.with_extension("torn")).map_err(unwritten(path))?;
