@@ -211,13 +211,8 @@ impl Network {
     /// Makes the fresh network's outputs spread by about `deviation` around `mean`: outputs of a
     /// deployed model may be badly scaled, and the optimiser would spend its first steps on that.
     pub(crate) fn scale_output(&mut self, deviation: f64, mean: f64) {
-        for layer in self.layers.iter_mut().rev() {
-            if let Layer::Linear(weights, bias) | Layer::Conv(weights, Some(bias), _) = layer {
-                let _ = no_grad(|| weights.g_mul_scalar_(deviation));
-                let _ = no_grad(|| bias.fill_(mean));
-                return;
-            }
-        }
+        // Its biases are zeros.
+        self.fold_output(deviation, mean);
     }
 
     /// All weights by name, also untrained ones (the normalisation, batch norms' moments).
