@@ -41,10 +41,10 @@ pub(crate) fn find(program: &str) -> anyhow::Result<PathBuf> {
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) name: String,
-    program: PathBuf,
+    program: &'static str,
     flags: Vec<OsString>,
-    log: PathBuf,
-    child: Child,
+    logs: PathBuf,
+    pub(crate) child: Child,
     /// HOST:PORT of its first listener.
     pub(crate) address: String,
 }
@@ -54,14 +54,33 @@ impl Server {
     /// behind `flags`, if given.
     pub(crate) async fn start(
         name: &str,
-        program: &str,
+        program: &'static str,
         flags: Vec<OsString>,
         listen: Option<&str>,
         logs: &Path,
     ) -> anyhow::Result<Self> {
-        let (program, log) = (find(program)?, logs.join(format!("{name}.log")));
-        let (child, address) = spawn(name, &program, &flags, listen, &log).await?;
-        Ok(Self { name: name.to_owned(), program, flags, log, child, address })
+        let log = logs.join(format!("{name}.log"));
+        let file = File::options().create(true).append(true).open(&log);
+        let file = file.with_context(|| format!("cannot write {}", log.display()))?;
+        let mut command = command(&find(program)?);
+        command.args(&flags).stdout(Stdio::piped()).stderr(file);
+        if let Some(listen) = listen {
+            command.args(["--listen", listen]);
+        }
+        let mut child = command.spawn().with_context(|| format!("cannot start {name}"))?;
+        let mut line = String::new();
+        if let Some(mut stdout) = child.stdout.take().map(BufReader::new) {
+            let read = timeout(START_LIMIT, stdout.read_line(&mut line)).await;
+            read.with_context(|| format!("{name} is not ready after {START_LIMIT:?}"))??;
+        }
+        let Some((_, address)) = line.split_once("http://") else {
+            let said = read_to_string(&log).unwrap_or_default();
+            let reason = said.lines().last().unwrap_or("it said nothing");
+            bail!("{name} did not start: {reason} (its log is {})", log.display());
+        };
+        let address = address.split_whitespace().next().unwrap_or_default().to_owned();
+        let (name, logs) = (name.to_owned(), logs.to_owned());
+        Ok(Self { name, program, flags, logs, child, address })
     }
 
     /// Status that it ended with; `None` while it runs.
@@ -70,18 +89,9 @@ impl Server {
     }
 
     pub(crate) async fn restart(&mut self) -> anyhow::Result<()> {
-        let listen = Some(self.address.as_str());
-        let started = spawn(&self.name, &self.program, &self.flags, listen, &self.log).await?;
-        (self.child, self.address) = started;
+        let (flags, listen) = (self.flags.clone(), Some(self.address.as_str()));
+        *self = Self::start(&self.name, self.program, flags, listen, &self.logs).await?;
         Ok(())
-    }
-
-    pub(crate) fn signal(&self, wanted: Signal) {
-        signal(&self.child, wanted);
-    }
-
-    pub(crate) async fn end(&mut self) {
-        end(&mut self.child).await;
     }
 }
 
@@ -105,34 +115,4 @@ pub(crate) fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.process_group(0).kill_on_drop(true).stdin(Stdio::null());
     command
-}
-
-async fn spawn(
-    name: &str,
-    program: &Path,
-    flags: &[OsString],
-    listen: Option<&str>,
-    log: &Path,
-) -> anyhow::Result<(Child, String)> {
-    let file = File::options().create(true).append(true).open(log);
-    let file = file.with_context(|| format!("cannot write {}", log.display()))?;
-    let mut command = command(program);
-    command.args(flags).stdout(Stdio::piped()).stderr(file);
-    if let Some(listen) = listen {
-        command.args(["--listen", listen]);
-    }
-    let mut child = command.spawn().with_context(|| format!("cannot start {name}"))?;
-    let stdout = child.stdout.take().map(BufReader::new);
-    let mut line = String::new();
-    if let Some(mut stdout) = stdout {
-        let read = timeout(START_LIMIT, stdout.read_line(&mut line)).await;
-        read.with_context(|| format!("{name} is not ready after {START_LIMIT:?}"))??;
-    }
-    let Some((_, address)) = line.split_once("http://") else {
-        let said = read_to_string(log).unwrap_or_default();
-        let reason = said.lines().last().unwrap_or("it said nothing");
-        bail!("{name} did not start: {reason} (its log is {})", log.display());
-    };
-    let address = address.split_whitespace().next().unwrap_or_default().to_owned();
-    Ok((child, address))
 }

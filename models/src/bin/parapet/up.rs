@@ -183,7 +183,7 @@ impl<'a> Up<'a> {
             }
             let parity = self.start_parity().await?;
             self.write(&replicas, &parity)?;
-            self.servers[0].signal(Signal::SIGHUP);
+            process::signal(&self.servers[0].child, Signal::SIGHUP);
             println!("coded      by {} on {}", self.parity, parity.join(" "));
         }
     }
@@ -316,7 +316,7 @@ impl<'a> Up<'a> {
             process::end(trainer).await;
         }
         for server in &mut self.servers {
-            server.end().await;
+            process::end(&mut server.child).await;
         }
     }
 }
