@@ -112,7 +112,7 @@ impl Instance {
         let app = instance.app.clone();
         let loaded = tokio::task::spawn_blocking(move || load(&app.config, &app.metrics)).await;
         let models = loaded.map_err(|error| StartError::Thread(error.into()))??;
-        instance.app.set_models(models);
+        let _ = instance.app.models.set(models);
         Ok(instance)
     }
 

@@ -28,17 +28,13 @@ pub(crate) struct App {
     pub(crate) metrics: Metrics,
     pub(crate) tls: Option<Arc<ServerTls>>,
     /// Set once all models are loaded and warm.
-    models: OnceLock<Models>,
+    pub(crate) models: OnceLock<Models>,
     draining: AtomicBool,
 }
 
 impl App {
     pub(crate) fn new(config: Config, metrics: Metrics, tls: Option<Arc<ServerTls>>) -> Self {
         Self { config, metrics, tls, models: OnceLock::new(), draining: AtomicBool::new(false) }
-    }
-
-    pub(crate) fn set_models(&self, models: Models) {
-        let _ = self.models.set(models);
     }
 
     pub(crate) fn drain(&self) {
