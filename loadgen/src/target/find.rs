@@ -18,7 +18,7 @@ use super::{LIMITS, grpc};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetUrl {
     pub grpc: bool,
-    authority: String,
+    pub(super) authority: String,
     host: String,
     port: u16,
 }
@@ -137,10 +137,6 @@ impl Target {
         Ok(Self { url: url.clone(), address: url.addresses().await?[0] })
     }
 
-    pub(super) fn authority(&self) -> &str {
-        &self.url.authority
-    }
-
     pub async fn text(&self, path: &str, limit: Duration) -> anyhow::Result<String> {
         let asked = tokio::time::timeout(limit, self.get(path)).await;
         let response = asked.unwrap_or_else(|_| Err(format!("no answer within {limit:?}")));
@@ -152,7 +148,7 @@ impl Target {
     }
 
     async fn get(&self, path: &str) -> Result<Response, String> {
-        let request = Request::get(path).header(hyper::header::HOST, self.authority());
+        let request = Request::get(path).header(hyper::header::HOST, &self.url.authority);
         let request = request.body(Full::new(Bytes::new())).map_err(|error| error.to_string())?;
         let sent = Connections::new(self.address, LIMITS).send(|| request.clone()).await;
         sent.map_err(|error| error.to_string())

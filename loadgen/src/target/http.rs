@@ -25,7 +25,7 @@ impl HttpTransport {
         Ok(Self {
             connections: Connections::new(target.address, LIMITS),
             infer: format!("{}/infer", model_path(model)?).parse()?,
-            host: HeaderValue::from_str(target.authority())?,
+            host: HeaderValue::from_str(&target.url.authority)?,
         })
     }
 }
