@@ -11,7 +11,7 @@ use parapet_onnx::learned_code::LearnedCode;
 use parapet_onnx::runtime::OnnxRuntime;
 use parapet_open_inference::Datatype;
 
-use super::{Deployed, RedundantPool, resolve_pool};
+use super::{Deployed, PoolSettings, RedundantPool, redundant_size};
 use crate::coding::{CodedInput, CodedOutput, Coder, CodingQueue, Combined, Padded};
 use crate::config::settings::{Models, Parity};
 use crate::config::{At, ConfigError};
@@ -112,8 +112,8 @@ fn resolve_parity(
     })?;
     check_trained_for(at, &toml, deployed.entry, asked, row, code)?;
     let trained = covered(at, &entry, code, deployed.entry)?;
-    let size = (parity.slots_per_instance, parity.max_queue);
-    let pool = resolve_pool(at, &parity.instances, size, parity.tls.as_ref())?;
+    let size = redundant_size(parity.slots_per_instance, parity.max_queue);
+    let pool = PoolSettings::resolve(at, &parity.instances, size, parity.tls.as_ref())?;
     let label = format!("parity{row}");
     Ok((RedundantPool { label, entry, version: Some(version), pool }, trained))
 }

@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use parapet_config::repository::{ModelEntry, ModelRepository};
 use parapet_frontend_core::{DeployedInstances, PoolId, StrategyConfig};
-use parapet_net::tls::ClientSettings;
 
-use super::pool::{Instances, PoolSettings, find_entry, resolve_version};
+use super::pool::{PoolSettings, find_entry, resolve_version};
 use super::settings::{Class, Models, Strategy};
 use super::{At, ConfigError};
 use crate::coding::Coder;
@@ -175,17 +174,11 @@ fn resolve_backup(
     let problem =
         format!("inputs or outputs of {toml} have other names or shapes than the deployed model's");
     at.check(alike, "model", problem, "name a model that takes and gives the same tensors")?;
-    let size = (models.slots_per_instance, models.max_queue);
-    let pool = resolve_pool(at, instances, size, models.tls.as_ref())?;
+    let size = redundant_size(models.slots_per_instance, models.max_queue);
+    let pool = PoolSettings::resolve(at, instances, size, models.tls.as_ref())?;
     Ok(RedundantPool { label: "backup".to_owned(), entry, version, pool })
 }
 
-fn resolve_pool(
-    at: &At<'_>,
-    instances: &Instances,
-    (slots, queue): (Option<u32>, Option<usize>),
-    tls: Option<&ClientSettings>,
-) -> Result<PoolSettings, ConfigError> {
-    let size = (slots.unwrap_or(REDUNDANT_SLOTS), queue.unwrap_or(REDUNDANT_QUEUE));
-    PoolSettings::resolve(at, instances, size, tls)
+fn redundant_size(slots: Option<u32>, queue: Option<usize>) -> (u32, usize) {
+    (slots.unwrap_or(REDUNDANT_SLOTS), queue.unwrap_or(REDUNDANT_QUEUE))
 }
