@@ -7,6 +7,7 @@ use parapet_encoder::OutputDomain;
 use parapet_open_inference::{
     BINARY_DATA_OUTPUT, Encoded, Encoding, Parameters, ProtocolError, Tensor, encode_inputs,
 };
+use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::traces::Members;
@@ -76,18 +77,6 @@ impl Input {
         Ok(cell.get_or_init(|| encoded))
     }
 
-    #[must_use]
-    pub fn traced(mut self, traces: Members) -> Self {
-        self.traces = traces;
-        self
-    }
-
-    #[must_use]
-    pub fn by(mut self, deadline: Instant) -> Self {
-        self.deadline = Some(deadline);
-        self
-    }
-
     /// Size of the tensors and the id.
     pub fn bytes(&self) -> usize {
         let id = self.extra.id.as_ref().map_or(0, String::len);
@@ -139,23 +128,16 @@ impl Provenance {
     pub const KINDS: [&str; 4] = ["exact", "hedged", "backup", "reconstructed"];
 
     pub(crate) fn parameters(&self) -> Parameters {
-        let mut parameters = Parameters::new();
-        parameters.insert("provenance".to_owned(), self.kind.into());
-        if let Some(confidence) = self.confidence {
-            parameters.insert("confidence".to_owned(), f64::from(confidence).into());
-        }
-        if self.calibrated {
-            parameters.insert("confidence_calibrated".to_owned(), true.into());
-        }
-        if let Some(error) = self.expected_error {
-            parameters.insert("expected_error".to_owned(), f64::from(error).into());
-        }
-        if let Some(code) = &self.code {
-            parameters.insert("code".to_owned(), code.as_str().into());
-        }
-        if self.domain != OutputDomain::Deployed {
-            parameters.insert("output_domain".to_owned(), self.domain.to_string().into());
-        }
-        parameters
+        let is_in_another_domain = self.domain != OutputDomain::Deployed;
+        let entries = [
+            ("provenance", Some(self.kind.into())),
+            ("confidence", self.confidence.map(|confidence| f64::from(confidence).into())),
+            ("confidence_calibrated", self.calibrated.then(|| true.into())),
+            ("expected_error", self.expected_error.map(|error| f64::from(error).into())),
+            ("code", self.code.as_deref().map(Value::from)),
+            ("output_domain", is_in_another_domain.then(|| self.domain.to_string().into())),
+        ];
+        let given = entries.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        given.collect()
     }
 }

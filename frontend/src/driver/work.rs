@@ -185,7 +185,10 @@ impl<T: Transport> Driver<T> {
         let (mut spans, traces) = Members::encode(group, row, of_members);
         let parity = self.coder(group.class()).map(|coder| coder.encode(row, inputs));
         let parity = match parity {
-            Some(Ok(parity)) => Some(parity.traced(traces)),
+            Some(Ok(mut parity)) => {
+                parity.traces = traces;
+                Some(parity)
+            }
             Some(Err(error)) => {
                 if let Some(held_back) = NOT_ENCODED.pass() {
                     tracing::warn!(%group, %error, held_back, "a group could not be encoded");

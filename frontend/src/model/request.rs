@@ -157,7 +157,8 @@ impl<T: Transport> ServedModel<T> {
         // Some requests go on when their client is answered: they are not to be given up before the
         // engine does that.
         let kept = config.map(|class| class.strategy.keeps_requests_for()).unwrap_or_default();
-        let mut query = Input::new(tensors, rows).by(Instant::now() + timeout + kept);
+        let mut query = Input::new(tensors, rows);
+        query.deadline = Some(Instant::now() + timeout + kept);
         query.extra = Extra { id, parameters };
         query.may_join = length_class.is_some();
         let approximate = options.allow_approximate && self.driver.approximates(class, wanted);

@@ -137,7 +137,11 @@ async fn busy_and_lost(scheme: &'static str) {
 async fn given_up(scheme: &'static str) {
     let profile = profile();
     let slow = ["--fault-profile", profile.path().to_str().unwrap()];
-    let input = |after: Duration| samples(1).by(Instant::now() + after);
+    let input = |after: Duration| {
+        let mut input = samples(1);
+        input.deadline = Some(Instant::now() + after);
+        input
+    };
     let way = Way::start(scheme, &slow).await;
     for after in [30, 101, 250].map(Duration::from_millis) {
         way.fails(input(after), FailureKind::DeadlineExceeded).await;
