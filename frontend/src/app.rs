@@ -75,7 +75,7 @@ impl Serving {
 
 #[derive(Debug)]
 pub struct App {
-    serving: ArcSwap<Serving>,
+    pub(crate) serving: ArcSwap<Serving>,
     pub(crate) config_path: PathBuf,
     pub(crate) tls: ListenersTls,
     pub(crate) reloading: tokio::sync::Mutex<()>,
@@ -116,10 +116,6 @@ impl App {
     /// reload does meanwhile.
     pub fn serving(&self) -> Arc<Serving> {
         self.serving.load_full()
-    }
-
-    pub(crate) fn serve(&self, serving: Arc<Serving>) {
-        self.serving.store(serving);
     }
 
     pub(crate) fn is_ready(&self) -> bool {

@@ -333,8 +333,7 @@ impl InferenceService for Service {
         request: Request<ModelMetadataRequest>,
     ) -> Answer<ModelMetadataResponse> {
         let ModelMetadataRequest { name, version } = request.into_inner();
-        let model = self.model(&name, &version);
-        let model = model.map_err(|error| status(&error))?;
+        let model = self.model(&name, &version).map_err(|error| status(&error))?;
         Ok(Response::new(model.metadata().into()))
     }
 

@@ -183,7 +183,7 @@ type ReadGauge = fn(&Stats, &Switches) -> f64;
 
 #[derive(Debug)]
 pub struct ModelMeters {
-    model: String,
+    pub(crate) model: String,
     presence: Arc<Presence>,
     answers: [(&'static str, Counter, Histogram); 4],
     errors: Vec<(ErrorKind, Counter)>,
@@ -291,10 +291,6 @@ impl ModelMeters {
             pool.seconds.record(took.as_secs_f64());
             pool.failures.increment(u64::from(failed));
         }
-    }
-
-    pub(crate) fn model(&self) -> &str {
-        &self.model
     }
 
     /// Tells whether an instance is up; `None` once it has left.

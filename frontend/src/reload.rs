@@ -73,7 +73,7 @@ impl App {
         self.reload_certificates();
         let after = Arc::new(Serving::start(config, Some(&*before), &self.metrics));
         wait_until_ready(&after).await;
-        self.serve(Arc::clone(&after));
+        self.serving.store(Arc::clone(&after));
         for model in after.models.values().filter(|model| model.driver.reset_switches()) {
             tracing::warn!(model = model.name(), "its switches stand as configured again");
         }

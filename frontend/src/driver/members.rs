@@ -51,7 +51,7 @@ impl<T: Transport> Driver<T> {
         let (health, pool, name) = (self.health.clone(), instance.pool.0, &member.name);
         let mut failures = health.failures;
         let mut logged = LoggedState::default();
-        let (model, started, mut was_up) = (self.meters.model(), Instant::now(), false);
+        let (model, started, mut was_up) = (&self.meters.model, Instant::now(), false);
         loop {
             let checked = timeout(health.timeout, self.transport.ready(instance)).await;
             let reason = checked.unwrap_or(Err(Unready::TooLate(health.timeout))).err();
