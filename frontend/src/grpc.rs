@@ -274,9 +274,7 @@ impl Service {
         (mut request, form): (InferRequest, Form),
     ) -> Result<(Response<ModelInferResponse>, Provenance), ServeError> {
         take_metadata(&mut request, &MetadataMap::from_headers(headers.clone()));
-        if !model.driver.has_room() {
-            return Err(Rejected::Overloaded.into());
-        }
+        ensure!(model.driver.has_room(), Rejected::Overloaded.into());
         let (response, provenance) = model.infer(domain, request).await?;
         let mut response = Response::new(write_response(&response, form));
         write_provenance(response.metadata_mut().as_mut(), &provenance);

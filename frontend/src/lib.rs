@@ -9,6 +9,15 @@
 
 #![allow(missing_docs, reason = "the programs build on it alone")]
 
+/// Returns the error unless the condition holds.
+macro_rules! ensure {
+    ($holds:expr, $error:expr) => {
+        if !$holds {
+            return Err($error);
+        }
+    };
+}
+
 mod admin;
 pub mod app;
 pub mod coding;

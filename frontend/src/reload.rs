@@ -43,9 +43,7 @@ impl App {
         let Ok(_one_at_a_time) = self.reloading.try_lock() else {
             return Err(ReloadError::NotNow("another reload is under way; try again"));
         };
-        if self.is_draining() {
-            return Err(ReloadError::NotNow("the server is shutting down"));
-        }
+        ensure!(!self.is_draining(), ReloadError::NotNow("the server is shutting down"));
         let result = self.reload_alone().await;
         match &result {
             Ok(done) => tracing::info!(?done, "reloaded"),
@@ -67,9 +65,8 @@ impl App {
         check_fixed(&before, &config)?;
         // The listeners keep the files that they were started with; what is in them may change.
         let files = |tls: &ListenersTls| tls.each().map(|tls| tls.map(|tls| tls.files().clone()));
-        if files(&ListenersTls::of(&config)) != files(&self.tls) {
-            return Err(ReloadError::NeedsRestart("the file of a certificate or key".to_owned()));
-        }
+        let is_same = files(&ListenersTls::of(&config)) == files(&self.tls);
+        ensure!(is_same, ReloadError::NeedsRestart("the file of a certificate or key".to_owned()));
         self.reload_certificates();
         let after = Arc::new(Serving::start(config, Some(&*before), &self.metrics));
         wait_until_ready(&after).await;
@@ -120,14 +117,12 @@ fn check_fixed(before: &Serving, after: &FrontendConfig) -> Result<(), ReloadErr
     if let Some((name, _)) = fixed.find(has_changed) {
         return Err(ReloadError::NeedsRestart(format!("server.{name}")));
     }
-    if before.traces != after.traces {
-        return Err(ReloadError::NeedsRestart("[traces]".to_owned()));
-    }
+    let changed = |what: &str| ReloadError::NeedsRestart(what.to_owned());
+    ensure!(before.traces == after.traces, changed("[traces]"));
     let listen = before.admin.as_ref().map(|admin| admin.listen);
-    match listen == after.admin.as_ref().map(|admin| admin.listen) {
-        true => Ok(()),
-        false => Err(ReloadError::NeedsRestart("admin.listen".to_owned())),
-    }
+    let is_same = listen == after.admin.as_ref().map(|admin| admin.listen);
+    ensure!(is_same, changed("admin.listen"));
+    Ok(())
 }
 
 /// Requests must not find a model that has just been started, and thinks all its instances down.

@@ -46,11 +46,8 @@ pub(super) async fn redundancy(
     let log = Log::of(&request);
     let Redundancy { on } = read(request).await?;
     let model = app.model(&name, None)?;
-    if !model.has_redundancy() {
-        let problem =
-            "its strategy has no redundancy; set models.strategy.kind in the configuration";
-        return Err(input(problem));
-    }
+    let problem = "its strategy has no redundancy; set models.strategy.kind in the configuration";
+    ensure!(model.has_redundancy(), input(problem));
     model.driver.set_redundancy(on);
     log.write(&model, "redundancy", &format!("on = {on}"));
     Ok(switched(&model))
@@ -64,11 +61,9 @@ pub(super) async fn hold_back(
     let log = Log::of(&request);
     let wanted: HoldBack = read(request).await?;
     let model = app.model(&name, None)?;
-    if !model.has_hold_back() {
-        let problem = "its strategy waits for no query to be late; set models.strategy.kind in \
-                       the configuration";
-        return Err(input(problem));
-    }
+    let problem = "its strategy waits for no query to be late; set models.strategy.kind in the \
+                   configuration";
+    ensure!(model.has_hold_back(), input(problem));
     let hold_back = wanted.parse()?;
     model.driver.set_hold_back(hold_back);
     log.write(&model, "hold_back", &format!("{hold_back:?}"));
@@ -121,9 +116,8 @@ impl Log {
 async fn read<T: DeserializeOwned>(request: Request) -> Result<T, ServeError> {
     let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default();
-    if !kind.trim().eq_ignore_ascii_case("application/json") {
-        return Err(input("send the header `Content-Type: application/json`"));
-    }
+    let is_json = kind.trim().eq_ignore_ascii_case("application/json");
+    ensure!(is_json, input("send the header `Content-Type: application/json`"));
     let body = read_body(request.into_body(), MOST_BYTES, WITHIN).await?;
     serde_json::from_slice(&body).map_err(|error| input(&error.to_string()))
 }

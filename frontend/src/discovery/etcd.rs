@@ -86,9 +86,8 @@ impl Etcd {
             request
         };
         let response = connections.send(request).await.map_err(|error| error.to_string())?;
-        if response.status != StatusCode::OK {
-            return Err(format!("/v3/kv/range: {}", response.status));
-        }
+        let status = response.status;
+        ensure!(status == StatusCode::OK, format!("/v3/kv/range: {status}"));
         let found: RangeResponse = serde_json::from_slice(&response.body)
             .map_err(|error| format!("no answer of etcd's: {error}"))?;
         self.connections = Some(connections);

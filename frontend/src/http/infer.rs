@@ -26,7 +26,6 @@ use crate::tenants::MixingDomain;
 
 pub(super) const HEALTH: [&str; 2] = ["/v2/health/live", "/v2/health/ready"];
 
-/// Checks a request's key and quota.
 pub(super) fn admit(app: &App, request: &Request) -> Result<MixingDomain, ServeError> {
     if HEALTH.contains(&request.uri().path()) {
         return Ok(MixingDomain::SHARED);
@@ -91,9 +90,7 @@ async fn infer_on(
     body: Body,
 ) -> Result<(Response, Provenance), ServeError> {
     // Reject before reading the body when there is no room.
-    if !model.driver.has_room() {
-        return Err(Rejected::Overloaded.into());
-    }
+    ensure!(model.driver.has_room(), Rejected::Overloaded.into());
     let (mut request, _held) = read_request(app, model, headers, body).await?;
     if let Some(class) = headers.get(&CLASS_HEADER) {
         // The body's own word counts.

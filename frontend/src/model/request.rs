@@ -48,9 +48,7 @@ impl Options {
         });
         // Where the client gives both, both hold.
         let timeout = timeout.into_iter().chain(left).min().unwrap_or(default).min(max);
-        if timeout.is_zero() {
-            return Err(Rejected::DeadlinePassed.into());
-        }
+        ensure!(!timeout.is_zero(), Rejected::DeadlinePassed.into());
         let allow_approximate = match parameters.get("allow_approximate") {
             None => true,
             Some(Value::Bool(allowed)) => *allowed,
@@ -165,15 +163,13 @@ impl<T: Transport> ServedModel<T> {
         let answer = self.driver.infer(query, key, class, timeout, approximate).await?;
         let (output, provenance) = self.provenance(answer, class)?;
         let outputs = entry.outputs.iter().filter_map(|spec| output.tensor(&spec.name).cloned());
+        let mut parameters = output.parameters.clone();
+        parameters.extend(provenance.parameters());
         let response = InferResponse {
             model_name: entry.name.clone(),
             model_version: Some(self.config.version.to_string()),
             id: request.id,
-            parameters: {
-                let mut parameters = output.parameters.clone();
-                parameters.extend(provenance.parameters());
-                parameters
-            },
+            parameters,
             outputs: asked.select(outputs.collect())?,
         };
         Ok((response, provenance))

@@ -196,9 +196,7 @@ impl Instance {
     }
 
     fn prediction(&self, response: Response, input: &Input) -> AttemptResult<Output> {
-        if response.status != StatusCode::OK {
-            return Err(self.refusal(&response, input));
-        }
+        ensure!(response.status == StatusCode::OK, self.refusal(&response, input));
         let invalid = |reason: String| failure(&self.name, FailureKind::InvalidOutput, &reason);
         let response = header_length(&response.headers)
             .and_then(|length| decode_response(response.body, length));

@@ -126,10 +126,8 @@ impl Expected {
         let specs = self.outputs.iter();
         let tensors = specs.map(|spec| {
             let tensor = take_output(&mut outputs, spec, rows)?;
-            if self.must_be_finite && tensor.has_non_finite() {
-                let name = &tensor.name;
-                return Err(format!("output {name:?} holds a NaN or an infinity"));
-            }
+            let is_sound = !self.must_be_finite || !tensor.has_non_finite();
+            ensure!(is_sound, format!("output {:?} holds a NaN or an infinity", tensor.name));
             Ok(tensor)
         });
         Ok(Output {

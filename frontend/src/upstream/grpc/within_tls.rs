@@ -88,9 +88,8 @@ async fn connect(address: SocketAddr, tls: &Tls, refused: Refused) -> io::Result
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     let stream = tls.client.connector(Application::Http2).connect(tls.name.clone(), stream).await?;
-    if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
-        return Err(io::Error::other(TlsFailure::AnotherProtocol));
-    }
+    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    ensure!(is_http2, io::Error::other(TlsFailure::AnotherProtocol));
     Ok(Watched { stream, refused })
 }
 
