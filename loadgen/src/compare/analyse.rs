@@ -22,11 +22,8 @@ use crate::report::{Summary, Tally, charged_us};
 use crate::run::{Record, RequestOutcome};
 use crate::target::Failure;
 
-/// The percentiles that are reported, by the names of [`Summary`]'s fields.
-const PERCENTILES: [(&str, f64); 5] =
-    [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99_5", 0.995), ("p99_9", 0.999)];
-
-type Percentiles = [f64; PERCENTILES.len()];
+/// In the order of [`Summary::PERCENTILES`].
+type Percentiles = [f64; Summary::PERCENTILES.len()];
 
 /// The figures of a comparison; the others' gap and median are put in relation to the strategy
 /// named `baseline`. Only rounds count which every strategy finished.
@@ -132,8 +129,8 @@ struct Counted<'a> {
 }
 
 fn percentiles(quantile: impl Fn(f64) -> Option<f64>) -> Option<Percentiles> {
-    let mut found = [0.0; PERCENTILES.len()];
-    for (place, (_, share)) in found.iter_mut().zip(PERCENTILES) {
+    let mut found = Percentiles::default();
+    for (place, (_, share)) in found.iter_mut().zip(Summary::PERCENTILES) {
         *place = quantile(share)?;
     }
     Some(found)
@@ -172,7 +169,8 @@ impl<'a> Counted<'a> {
         let records = self.blocks.iter().map(|block| &block.recording.records);
         records.flatten().for_each(|record| tally.add(record, None));
         let measured = self.measured;
-        let [p50, p90, p99, p99_5, p99_9] = self.percentiles;
+        let max = self.pool.quantile_ms(1.0).unwrap_or_default();
+        let (count, mean) = (self.pool.len() as u64, self.pool.mean_ms());
         let recordings = self.blocks.iter().map(|block| (block.started_s, &block.recording));
         StrategyReport {
             name: measured.name.clone(),
@@ -184,16 +182,7 @@ impl<'a> Counted<'a> {
             provenance: tally.provenance(),
             accuracy: tally.accuracy(),
             errors: tally.errors,
-            latency: Summary {
-                count: self.pool.len() as u64,
-                mean: self.pool.mean_ms(),
-                p50,
-                p90,
-                p99,
-                p99_5,
-                p99_9,
-                max: self.pool.quantile_ms(1.0).unwrap_or_default(),
-            },
+            latency: Summary::new(count, mean, self.percentiles, max),
             confidence: self.confidence(),
             gap_ms: Estimate {
                 value: gap(&self.percentiles),
@@ -216,7 +205,7 @@ impl<'a> Counted<'a> {
             };
             (name.to_owned(), confidence)
         };
-        PERCENTILES.into_iter().enumerate().map(of_percentile).collect()
+        Summary::PERCENTILES.into_iter().enumerate().map(of_percentile).collect()
     }
 
     /// `figure` of the baseline's percentiles and of these; `None` where it is no number.

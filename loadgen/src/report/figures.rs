@@ -68,17 +68,10 @@ impl Times {
 
     fn summary(&self) -> Option<Summary> {
         let histogram = &self.0;
-        let quantile = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
-        (!histogram.is_empty()).then(|| Summary {
-            count: histogram.len(),
-            mean: histogram.mean() / 1e3,
-            p50: quantile(0.5),
-            p90: quantile(0.9),
-            p99: quantile(0.99),
-            p99_5: quantile(0.995),
-            p99_9: quantile(0.999),
-            max: histogram.max() as f64 / 1e3,
-        })
+        let quantile = |(_, quantile)| histogram.value_at_quantile(quantile) as f64 / 1e3;
+        let percentiles = Summary::PERCENTILES.map(quantile);
+        let (mean, max) = (histogram.mean() / 1e3, histogram.max() as f64 / 1e3);
+        (!histogram.is_empty()).then(|| Summary::new(histogram.len(), mean, percentiles, max))
     }
 }
 
@@ -179,6 +172,15 @@ pub struct Summary {
 impl Summary {
     /// Names of [`Self::figures`] for people.
     pub(crate) const NAMES: [&str; 7] = ["p50", "mean", "p90", "p99", "p99.5", "p99.9", "max"];
+
+    /// The percentiles by the names of their fields.
+    pub(crate) const PERCENTILES: [(&str, f64); 5] =
+        [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99_5", 0.995), ("p99_9", 0.999)];
+
+    pub(crate) fn new(count: u64, mean: f64, percentiles: [f64; 5], max: f64) -> Self {
+        let [p50, p90, p99, p99_5, p99_9] = percentiles;
+        Self { count, mean, p50, p90, p99, p99_5, p99_9, max }
+    }
 
     /// Of the answers among `records`, from their planned send.
     pub fn of_answers(records: &[Record]) -> Option<Self> {
