@@ -78,19 +78,17 @@ impl Bodies {
             let tensor = Tensor::from_f32(input, shape.clone(), &rows.sample(row))?;
             let mut request = InferRequest { inputs: vec![tensor], ..InferRequest::default() };
             options.write_to(&mut request);
-            let encoding = match options.encoding {
-                WireEncoding::Json => Encoding::Json,
-                _ => Encoding::Binary,
+            let rest = |encoding| -> Result<_, ProtocolError> {
+                let encoded = encode_request(&request, encoding)?;
+                let content_type = encoded.content_type();
+                Ok((encoded.body, encoded.header_length, content_type))
             };
             let (bytes, header_length, content_type) = match options.encoding {
+                WireEncoding::Binary => rest(Encoding::Binary)?,
+                WireEncoding::Json => rest(Encoding::Json)?,
                 WireEncoding::Grpc => {
                     let message = write_request(&model.name, None, &request);
                     (message.encode_to_vec().into(), None, "application/grpc")
-                }
-                _ => {
-                    let encoded = encode_request(&request, encoding)?;
-                    let content_type = encoded.content_type();
-                    (encoded.body, encoded.header_length, content_type)
                 }
             };
             Ok(Body { bytes, header_length, content_type, row, label: rows.label(row) })

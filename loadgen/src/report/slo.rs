@@ -46,10 +46,7 @@ pub fn check(
 
 impl Slo {
     fn is_met(self, found: f64) -> bool {
-        match self.figure {
-            "accuracy" => found >= self.limit,
-            _ => found <= self.limit,
-        }
+        if self.figure == "accuracy" { found >= self.limit } else { found <= self.limit }
     }
 
     fn show(self, value: f64) -> String {

@@ -15,7 +15,6 @@ use crate::schedule::Schedule;
 /// Lets the request of that index go. Called once for each, in order.
 pub type Release = Box<dyn FnMut(usize) + Send>;
 
-/// Calls back when requests are due.
 pub trait Pacer {
     /// Calls `release` for every request of `schedule`, each as soon after `start` as it is due
     /// and never sooner. Dropping the future ends that. Fails when pacing cannot begin; then

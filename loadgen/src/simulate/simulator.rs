@@ -29,7 +29,6 @@ pub struct Simulator {
     next: Option<u64>,
     waiting: FxHashMap<QueryId, Sent>,
     actions: Vec<Action<(), ()>>,
-    spare: Vec<Action<(), ()>>,
     input: Arc<()>,
     queues: Vec<QueueUse>,
     sent: usize,
@@ -70,7 +69,6 @@ impl Simulator {
             arrivals: Box::new(arrivals),
             waiting: FxHashMap::default(),
             actions: Vec::new(),
-            spare: Vec::new(),
             input: Arc::new(()),
             queues: vec![QueueUse::default(); simulation.arm.pools.len()],
             sent: 0,
@@ -193,7 +191,7 @@ impl Simulator {
         if self.actions.is_empty() {
             return;
         }
-        let mut actions = std::mem::replace(&mut self.actions, std::mem::take(&mut self.spare));
+        let mut actions = std::mem::take(&mut self.actions);
         let surroundings = &self.simulation.experiment.simulation;
         let encode = nanoseconds(surroundings.encode_ms);
         let decode = nanoseconds(surroundings.decode_ms);
@@ -212,7 +210,7 @@ impl Simulator {
                 Action::Compare(_) | Action::Left { .. } => {}
             }
         }
-        self.spare = actions;
+        self.actions = actions;
     }
 
     fn answer(&mut self, query: QueryId, answer: &Answer<()>) {
