@@ -130,7 +130,8 @@ pub fn open(
     };
     ensure!(file.is_file(), missing(&file));
     let mut runtime = "libtorch".to_owned();
-    let (model, [chosen_input, chosen_output]) = match file.extension().and_then(|e| e.to_str()) {
+    let (mut model, [chosen_input, chosen_output]) = match file.extension().and_then(|e| e.to_str())
+    {
         Some("onnx") => {
             let opened = FileModel::open_onnx(&file, options, sample_shape)?;
             runtime = format!("ONNX Runtime, {}", ort::info());
@@ -145,7 +146,7 @@ pub fn open(
             return Err(TrainError::input(&file, problem));
         }
     };
-    let model = if is_of_sequences { model.of_sequences() } else { model };
+    model.is_of_sequences = is_of_sequences;
     try_out(&file, &model, samples)?;
     let mut hash = Sha256::new();
     if is_of_sequences {

@@ -26,8 +26,8 @@ pub(super) struct FileModel {
     input_shape: Vec<usize>,
     /// Of one sample.
     output_shape: Vec<usize>,
-    /// True if samples are sequences, which it is asked about without their padding.
-    is_of_sequences: bool,
+    /// True if samples are sequences, padded with zeros, which it is asked about without padding.
+    pub(super) is_of_sequences: bool,
     /// Name of the input for the lengths of padded sequences, if it takes them.
     lengths: Option<String>,
 }
@@ -88,11 +88,6 @@ impl FileModel {
         let lengths = has_lengths.then(|| LENGTHS.to_owned());
         let engine = Engine::Onnx(Mutex::new(session), input.to_owned(), output.to_owned());
         Self::open(file, engine, input_shape.to_vec(), lengths)
-    }
-
-    /// The same for samples of several lengths, padded with zeros to its input's.
-    pub(super) fn of_sequences(self) -> Self {
-        Self { is_of_sequences: true, ..self }
     }
 
     pub(super) fn open_script(file: &Path, sample_shape: &[usize]) -> Result<Self> {
