@@ -50,7 +50,6 @@ const WEIGHTS: [f32; 12] = [1.0, 2.0, 0.0, -1.0, 0.5, 0.0, 3.0, 1.0, -2.0, 1.0, 
 /// Tensors of the identity models: name, datatype, element, length.
 type Tensor = (&'static str, &'static str, ElementType, i64);
 
-/// One of every datatype, named after it.
 const EVERY_DATATYPE: [Tensor; 14] = [
     ("BOOL", "BOOL", ElementType::Bool, 2),
     ("UINT8", "UINT8", ElementType::Uint8, 2),

@@ -35,7 +35,6 @@ pub struct ModelChoice {
     pub versions: VersionPolicy,
 }
 
-/// Versions of a model to serve.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VersionPolicy {
     /// This many of the highest versions, or all where there are fewer.

@@ -12,7 +12,6 @@ use parapet_onnx::runtime::OnnxRuntime;
 use super::{DeployedModel, InputScaling, OpenOptions, open, wrong_shape};
 use crate::{Result, TrainError};
 
-/// A parity model, or a learned code.
 #[derive(Debug)]
 pub struct CodeEntry {
     pub name: String,
