@@ -16,17 +16,22 @@ impl GroupDecoder {
     /// Writes the mean of the slot in the parity outputs, in the transform's domain, for a group
     /// that fits.
     pub(super) fn read_slot(&self, parity: &[Option<&[f32]>], slot: usize, out: &mut [f32]) {
-        // Added to it, every number stays as it is, negative zeros too.
-        out.fill(-0.0);
-        let mut rows = 0.0;
-        for output in parity.iter().flatten() {
+        let mut outputs = parity.iter().flatten();
+        if let Some(first) = outputs.next() {
+            let samples = out.chunks_exact_mut(self.output_len);
+            samples.zip(self.slot(first, slot)).for_each(|(out, y)| out.copy_from_slice(y));
+        }
+        let mut rows = 1.0;
+        for output in outputs {
             rows += 1.0;
             let samples = out.chunks_exact_mut(self.output_len);
             for (out, outputs) in samples.zip(self.slot(output, slot)) {
                 out.iter_mut().zip(outputs).for_each(|(sum, y)| *sum += y);
             }
         }
-        out.iter_mut().for_each(|sum| *sum /= rows);
+        if rows > 1.0 {
+            out.iter_mut().for_each(|sum| *sum /= rows);
+        }
     }
 }
 

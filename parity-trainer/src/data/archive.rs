@@ -50,12 +50,13 @@ fn read(path: &Path, contents: impl Read) -> Result<(Vec<Image>, Classes)> {
         };
         ensure!(kind.is_file(), misplaced(&shown, "is a link, not a file"));
         held += length;
-        let fits = length <= MAX_IMAGE_BYTES && held <= MAX_BYTES;
-        let problem = format!(
-            "has {length} bytes, an image has at most {MAX_IMAGE_BYTES}, all together have at most \
-                {MAX_BYTES}"
-        );
-        ensure!(fits, too_large(&shown, &problem));
+        if length > MAX_IMAGE_BYTES || held > MAX_BYTES {
+            let problem = format!(
+                "has {length} bytes, an image has at most {MAX_IMAGE_BYTES}, all together have at \
+                    most {MAX_BYTES}"
+            );
+            return Err(too_large(&shown, &problem));
+        }
         let mut bytes = Vec::with_capacity(length as usize);
         entry.read_to_end(&mut bytes).map_err(torn)?;
         ensure!(bytes.len() as u64 == length, torn(io::ErrorKind::UnexpectedEof.into()));
