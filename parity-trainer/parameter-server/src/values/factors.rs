@@ -125,6 +125,7 @@ impl Factors {
     }
 
     /// The window of the product: each number is a sum over the samples, in their order.
+    #[allow(clippy::needless_range_loop, reason = "iterators are not always inlined here")]
     pub(super) fn product(&self) -> Vec<f32> {
         let (left, right) = self.sides();
         let (width, rank) = (self.width.max(1), self.rank.max(1));
@@ -139,16 +140,19 @@ impl Factors {
             for (row, left) in left.chunks_exact(rank).enumerate() {
                 let mut sums = [0.0; PANEL];
                 for (factor, inputs) in left.iter().zip(&panel) {
-                    sums.iter_mut().zip(inputs).for_each(|(sum, input)| *sum += factor * input);
+                    for at in 0..PANEL {
+                        sums[at] += factor * inputs[at];
+                    }
                 }
                 // The panel's part of the row, within the window.
                 let begin = row * width + from;
                 let start = begin.max(self.skipped);
                 let end = (row * width + width.min(from + PANEL)).min(self.skipped + self.len);
                 let within = start - self.skipped..end.max(start) - self.skipped;
-                let sums = sums.iter().skip(start - begin);
                 let numbers = product.get_mut(within).unwrap_or_default();
-                numbers.iter_mut().zip(sums).for_each(|(number, sum)| *number = *sum);
+                if let Some(sums) = sums.get(start - begin..start - begin + numbers.len()) {
+                    numbers.copy_from_slice(sums);
+                }
             }
         }
         product

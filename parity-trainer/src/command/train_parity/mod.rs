@@ -1,6 +1,7 @@
 //! `parity-trainer train`.
 
 mod choose;
+mod generator;
 mod padding;
 mod prepare;
 mod seeds;

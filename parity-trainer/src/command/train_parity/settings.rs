@@ -1,7 +1,6 @@
 //! Flags and settings of `train`, with their defaults.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use parapet_cluster::array::FilterSpec;
 use parapet_cluster::roles::training::Deal;
@@ -14,6 +13,7 @@ use parity_trainer::run::RunFolder;
 use parity_trainer::{Loss, TrainError, TransformChoice, VALIDATION_SAMPLES};
 use serde::{Deserialize, Serialize};
 
+use super::generator::Generator;
 use crate::command::settings::{
     Checked, Common, Flags, LEARNING_RATE, digest, model_name, names, needed, network, path, range,
 };
@@ -371,38 +371,6 @@ impl Settings {
     }
 }
 
-/// Rows of coefficients, as a flag has them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Generator(Vec<Vec<f32>>);
-
-impl FromStr for Generator {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let coefficient = |text: &str| match text.trim().parse::<f32>() {
-            Ok(number) if number.is_finite() => Ok(number),
-            _ => Err(format!("{text:?} is no coefficient; write rows such as `1,1;1,-0.5`")),
-        };
-        let row = |row: &str| row.split(',').map(coefficient).collect();
-        Ok(Self(text.split(';').map(row).collect::<Result<_, _>>()?))
-    }
-}
-
 fn encoder_kind(name: &str) -> Result<EncoderKind, String> {
     toml::Value::from(name).try_into().map_err(|error: toml::de::Error| error.message().to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn generator_is_rows_of_coefficients() {
-        let rows = "1,1; 1,-0.5".parse();
-        assert_eq!(rows, Ok(Generator(vec![vec![1.0, 1.0], vec![1.0, -0.5]])));
-        for text in ["", "1,", "1;;1", "1,nan", "a,b"] {
-            let error = text.parse::<Generator>().unwrap_err();
-            assert!(error.contains("is no coefficient"), "{text}");
-        }
-    }
 }
