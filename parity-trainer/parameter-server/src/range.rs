@@ -70,7 +70,8 @@ impl KeyRange {
         (0..parts).map(move |part| Self::new(border(part), border(part + 1)))
     }
 
-    /// The same with each border moved to the nearest of `places` that is within a third of a piece of it.
+    /// The same, with each border moved to the nearest of `places` that is within a third of a
+    /// piece.
     pub fn cut_near(self, parts: u64, places: &[Key]) -> Vec<Self> {
         let near = self.len() / parts.max(1) / 3;
         let mut start = self.start;

@@ -100,7 +100,7 @@ impl Training {
         let most = if new.factors { servers.max(1) } else { u64::MAX };
         let borders = new.layers.iter().map(whole_rows).flat_map(|rows| [rows.start, rows.end]);
         let borders = Vec::from_iter(borders);
-        let shards = keys.cut_near(new.shards.min(most), &borders);
+        let shards = keys.cut_near(new.shards.clamp(1, most), &borders);
         loop {
             match define(registry, job.array(), keys, shards.clone(), &job.spec()).await {
                 // A number that was used and forgotten here.
