@@ -74,10 +74,10 @@ impl PaceMeter {
         self.mark = Some(now);
     }
 
-    /// A part is computed; what its push takes does not count.
-    pub(super) const fn computed(&mut self, now: Duration) {
+    /// A piece of a part is computed, or the last one; what pushes take does not count.
+    pub(super) const fn computed(&mut self, now: Duration, is_last: bool) {
         if let Some(mark) = self.mark.take() {
-            self.parts += 1;
+            self.parts += is_last as u32;
             self.took = self.took.saturating_add(now.saturating_sub(mark));
         }
     }
@@ -164,7 +164,7 @@ mod tests {
         for _ in 0..count {
             for part in 0..parts {
                 meter.begin(Duration::from_millis(*now + part * ms));
-                meter.computed(Duration::from_millis(*now + (part + 1) * ms));
+                meter.computed(Duration::from_millis(*now + (part + 1) * ms), true);
             }
             *now += 500;
             told.extend(meter.end_step(Duration::from_millis(*now)));
@@ -181,6 +181,21 @@ mod tests {
         assert_eq!(run(4, 4, 90), NOT, "four of nine steps are no median");
         assert_eq!(run(20, 4, 11), NOT, "near enough");
         assert_eq!(run(20, 2, 40), [40_000]);
+    }
+
+    /// The first half of a part waits for a slow link, which is no reason to deal it elsewhere.
+    #[test]
+    fn pushes_of_pieces_do_not_count() {
+        let mut meter = PaceMeter::default();
+        let told = (1..=3).filter_map(|step| {
+            for (begun, is_last) in [(500, false), (900, true)] {
+                let begun = Duration::from_millis(1_000 * step + begun);
+                meter.begin(begun);
+                meter.computed(begun + Duration::from_millis(20), is_last);
+            }
+            meter.end_step(Duration::from_millis(1_000 * (step + 1)))
+        });
+        assert_eq!(Vec::from_iter(told), [40_000]);
     }
 
     #[test]

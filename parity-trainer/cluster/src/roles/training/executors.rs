@@ -111,9 +111,7 @@ impl Training {
     ) -> Result<()> {
         self.begin_step();
         let is_last = from == 0;
-        if is_last {
-            self.pace.computed(self.since.elapsed());
-        }
+        self.pace.computed(self.since.elapsed(), is_last);
         // Whole rows, and no row of a piece that was handed in before.
         let rest = self.job.length.saturating_sub(from as usize * ROW);
         let mut gradient = Vec::from_iter(gradient.take(rest));
@@ -142,11 +140,10 @@ impl Training {
             });
         }
         self.ask_ahead(executor, keys).await?;
-        if !is_last {
-            return Ok(());
+        if is_last {
+            self.handed_in.insert(executor);
+            self.stale.steps.insert(executor, self.step + 1);
         }
-        self.handed_in.insert(executor);
-        self.stale.steps.insert(executor, self.step + 1);
         self.pace.begin(self.since.elapsed());
         Ok(())
     }
