@@ -26,10 +26,11 @@ impl LayerTraffic {
         2 * self.outputs * self.inputs
     }
 
-    /// The factors of its own gradient and of the sum of all: `K (1 + P) (M + S N)`.
-    pub const fn factors(&self) -> usize {
+    /// The factors of its own gradient, `K (M + S N)`, and those of the sum of all `P` parts, or the
+    /// weights if these are fewer.
+    pub fn factors(&self) -> usize {
         let one = self.samples * (self.outputs + self.shards * self.inputs);
-        one * (1 + self.parts)
+        one + (one * self.parts).min(self.outputs * self.inputs)
     }
 
     /// Factors that all parts send to all others, and are sent by them: `2 K (P - 1) (M + N)`.
@@ -37,7 +38,7 @@ impl LayerTraffic {
         2 * self.samples * self.parts.saturating_sub(1) * (self.outputs + self.inputs)
     }
 
-    pub const fn goes_as_factors(&self) -> bool {
+    pub fn goes_as_factors(&self) -> bool {
         self.factors() < self.dense()
     }
 }
@@ -97,7 +98,11 @@ mod tests {
         assert_eq!((large.dense(), large.factors()), (2 << 22, 16 * 5 * 5 * 2048));
         assert!(large.goes_as_factors() && large.dense() > 10 * large.factors());
         assert!(!layer(10, 128, 16, 4, 1).goes_as_factors());
-        assert!(!layer(256, 256, 64, 4, 1).goes_as_factors());
+        assert!(!layer(256, 256, 128, 4, 1).goes_as_factors());
+        // Weights come back where the sum's factors would be more: half of the numbers are saved.
+        let long = layer(1024, 1024, 256, 4, 1);
+        assert_eq!(long.factors(), 256 * 2048 + 1024 * 1024);
+        assert!(long.goes_as_factors() && !layer(1024, 1024, 512, 4, 1).goes_as_factors());
         // Poseidon's rule, of P - 1 peers and no servers.
         assert_eq!(layer(100, 50, 2, 4, 1).between_peers(), 2 * 2 * 3 * 150);
     }
