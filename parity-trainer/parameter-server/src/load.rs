@@ -22,7 +22,7 @@ const FORGETTING: f64 = 0.95;
 /// Observations before an estimate, by weight.
 const LEAST: f64 = 4.0;
 
-/// RowTimes, and the seconds that they took.
+/// Rows, and the seconds that they took.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct RowTimes {
     pub count: u64,
@@ -33,14 +33,15 @@ pub struct RowTimes {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ServedBy {
     pub node: NodeId,
-    /// RowTimes that it took as a head.
+    /// Rows that it took as a head.
     pub pushed: RowTimes,
-    /// RowTimes that it took from the heads of its chains, and those that were pulled.
+    /// Rows that it took from the heads of its chains, or sent on as one, and those that were
+    /// pulled.
     pub read: RowTimes,
 }
 
-/// Service time of a server for each row that is pushed to it as a head; and for each that it takes
-/// from the heads of its chains, or answers pulls with.
+/// Service time of a server for each row that is pushed to it as a head; and for each that it sends
+/// on as one, takes from the heads of its chains, or answers pulls with.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -51,8 +52,8 @@ pub struct ServiceTime {
 
 impl ServiceTime {
     /// Returns the seconds for so many rows of each kind.
-    pub fn seconds(self, [pushed, read]: [u64; 2]) -> f64 {
-        (self.push_ns as f64 * pushed as f64 + self.read_ns as f64 * read as f64) / 1e9
+    pub fn seconds(self, [pushed, read]: [u64; 2]) -> [f64; 2] {
+        [self.push_ns as f64 * pushed as f64 / 1e9, self.read_ns as f64 * read as f64 / 1e9]
     }
 
     /// Returns true if they differ by more than a tenth.

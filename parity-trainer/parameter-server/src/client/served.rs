@@ -19,6 +19,8 @@ struct Times {
     /// When the last push was done.
     pushed_at: Duration,
     pulled: RowTimes,
+    /// Rows of the log entries that it sent: pulls wait for them on their way.
+    sent: u64,
     /// By shard that the server follows in: its rows, and the time of the log entry.
     copied: BTreeMap<ShardRef, Duration>,
 }
@@ -45,6 +47,7 @@ impl Served {
         head.pushed.count += rows;
         head.pushed.took += done.saturating_sub(submitted.max(head.pushed_at));
         head.pushed_at = head.pushed_at.max(done);
+        head.sent += if route.chain.len() > 1 { rows } else { 0 };
         for &follower in route.chain.iter().skip(1) {
             let follower = self.nodes.entry(follower).or_default();
             let longest = follower.copied.entry(route.at()).or_default();
@@ -64,12 +67,14 @@ impl Served {
     /// counts: a slow head before it makes only those of its own shards slow.
     pub(super) fn take(&mut self) -> Vec<ServedBy> {
         let served = std::mem::take(&mut self.nodes).into_iter();
-        let served = served.map(|(node, Times { pushed, pulled, copied, .. })| {
+        let served = served.map(|(node, Times { pushed, pulled, sent, copied, .. })| {
             let logged: u64 = copied.keys().map(|shard| shard.range.len()).sum();
             let mut copied = Vec::from_iter(copied.into_values());
             copied.sort_unstable();
             let copied = copied.get(copied.len() / 2).copied().unwrap_or_default();
-            let read = RowTimes { count: pulled.count + logged, took: pulled.took + copied };
+            let timed = pulled.count + logged;
+            let count = timed + if timed > 0 { sent } else { 0 };
+            let read = RowTimes { count, took: pulled.took + copied };
             ServedBy { node, pushed, read }
         });
         served.collect()

@@ -11,10 +11,13 @@ use crate::{LoadPlan, NodeId, Routing, next_step};
 const GAIN: f64 = 0.15;
 const GAIN_SECONDS: f64 = 5e-4;
 
-/// Part of the slowest server's time that a plan must really have saved, or it is taken back; unless
-/// that takes at most so many times as long as predicted.
+/// The part, after a plan that did save something: servers then differ by more than chance.
+const PROVEN_GAIN: f64 = 0.05;
+
+/// Part of the slowest server's time that a plan must really have saved, or it is taken back. One
+/// that only tries a server may take so many times as long.
 const HELPED: f64 = 0.02;
-const AS_PREDICTED: f64 = 1.1;
+const TRIES: f64 = 1.1;
 
 /// Times the slowest server's time of before, from which the load counts as another one.
 const CHANGED: f64 = 1.25;
@@ -33,6 +36,8 @@ pub(super) struct LoadMemory {
     /// The slowest server's time when it was looked at last.
     slowest: f64,
     unproven: Option<Unproven>,
+    /// Part that the next plan must save.
+    gain: f64,
     patience: u32,
 }
 
@@ -47,7 +52,7 @@ struct Unproven {
 
 impl Default for LoadMemory {
     fn default() -> Self {
-        Self { still: None, slowest: 0.0, unproven: None, patience: 1 }
+        Self { still: None, slowest: 0.0, unproven: None, gain: GAIN, patience: 1 }
     }
 }
 
@@ -66,11 +71,15 @@ impl LoadMemory {
         let had_plan = last.is_some();
         let failed = last.filter(|plan| slowest > plan.limit);
         let Some(Unproven { earlier, before, .. }) = failed else {
+            if had_plan {
+                self.gain = PROVEN_GAIN;
+            }
             if is_changed || had_plan {
                 self.patience = 1;
             }
             return None;
         };
+        self.gain = GAIN;
         self.patience = (self.patience * PATIENCE).min(MOST_PATIENCE);
         self.still = Some(now);
         let (before_us, after_us) = (micros(slowest), micros(before));
@@ -121,11 +130,12 @@ impl Coordinator {
             return taken_back;
         }
         let plan = plan(&shards, &servers, |before, after| {
-            after < before * (1.0 - GAIN) && after < before - GAIN_SECONDS
+            after < before * (1.0 - self.load.gain) && after < before - GAIN_SECONDS
         })?;
         let Plan { before, after, .. } = plan;
-        let limit = (before * (1.0 - HELPED)).max(after * AS_PREDICTED);
         self.load.still = Some(now);
+        let helped = before * (1.0 - HELPED);
+        let limit = if after < helped { helped } else { after * TRIES };
         self.load.unproven = Some(Unproven { earlier: cluster.plan.clone(), before, limit });
         let moved = shards.iter().zip(&plan.chains).filter(|((_, old), new)| old != *new).count();
         let chains = routes.iter().zip(plan.chains);
