@@ -20,7 +20,8 @@ const ROWS: usize = 2048;
 /// Inputs and outputs of each of two fully connected layers.
 const LAYER: usize = 1024;
 /// Samples of each executor's part; the first are those of the arms.
-const SAMPLES: [usize; 5] = [16, 64, 128, 205, 400];
+/// With 512, factors are as many numbers as gradients.
+const SAMPLES: [usize; 6] = [16, 64, 128, 256, 480, 544];
 /// Of a step: a third forward, two thirds backward.
 const COMPUTATION: Duration = Duration::from_millis(300);
 const STEPS: u64 = 40;

@@ -27,11 +27,11 @@ pub(crate) const REGISTRY: &str = "10.78.0.254:7070";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Seconds of a run
-    #[arg(long, default_value_t = 120)]
+    /// Seconds of a run, and once more after a change of the slow server
+    #[arg(long, default_value_t = 85)]
     seconds: u64,
-    /// Seconds at the end of a run, or before a change of the slow server, that count
-    #[arg(long, default_value_t = 30)]
+    /// Seconds at the end of a run that count
+    #[arg(long, default_value_t = 25)]
     last: u64,
     /// Servers that hold each shard
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
@@ -117,7 +117,7 @@ impl Network {
             run(&format!(
                 "tc -n {space} qdisc replace dev {device} root tbf rate {rate}mbit burst {}kb \
                  latency 200ms",
-                (rate as u32 / 2).max(64)
+                rate as u32 / 2
             ));
         }
     }
@@ -161,7 +161,7 @@ pub(crate) fn start(space: &str, program: &PathBuf, words: &str) -> Process {
 enum Slow {
     Nothing,
     First,
-    /// The first, and after half of the time another one.
+    /// The first, and then another one for as long.
     Another,
     /// The slow one is left out.
     Without,
@@ -193,8 +193,8 @@ fn throttle(process: &Process) {
     std::fs::write(folder.join("cgroup.procs"), process.0.id().to_string()).unwrap();
 }
 
-/// Steps/s in the last seconds of each stretch that counts.
-fn measure(args: &Args, replicas: usize, slow: Slow, rebalance: u64) -> Vec<f64> {
+/// Steps/s in the last seconds of a run.
+fn measure(args: &Args, replicas: usize, slow: Slow, rebalance: u64) -> f64 {
     let network = Network::new(!slow.is_processor());
     let folder = std::env::current_exe().unwrap();
     let program = folder.parent().unwrap().parent().unwrap().join("parapet-parameter-server");
@@ -220,32 +220,26 @@ fn measure(args: &Args, replicas: usize, slow: Slow, rebalance: u64) -> Vec<f64>
         std::thread::sleep(Duration::from_millis(300));
     }
     let own = std::env::current_exe().unwrap();
-    let mut pushing = start(HUB, &own, &format!("push --seconds {}", args.seconds));
+    let seconds = args.seconds * if slow == Slow::Another { 2 } else { 1 };
+    let mut pushing = start(HUB, &own, &format!("push --seconds {seconds}"));
     if slow == Slow::Another {
-        std::thread::sleep(Duration::from_secs(args.seconds / 2));
+        std::thread::sleep(Duration::from_secs(args.seconds));
         network.limit(0, RATE);
         network.limit(1, SLOW);
     }
     let mut said = String::new();
     let mut output = pushing.0.stdout.take().unwrap();
     std::io::Read::read_to_string(&mut output, &mut said).unwrap();
-    let done: Vec<u64> = said.lines().map(|line| line.parse().unwrap()).collect();
-    let ends = match slow {
-        Slow::Another => vec![args.seconds / 2, args.seconds],
-        _ => vec![args.seconds],
-    };
-    let rate = |end: u64| {
-        let stretch = (end - args.last) * 1000..end * 1000;
-        done.iter().filter(|at| stretch.contains(at)).count() as f64 / args.last as f64
-    };
-    ends.into_iter().map(rate).collect()
+    let stretch = (seconds - args.last) * 1000..seconds * 1000;
+    let done = said.lines().map(|line| line.parse::<u64>().unwrap());
+    done.filter(|at| stretch.contains(at)).count() as f64 / args.last as f64
 }
 
 const ARMS: [(&str, Slow, u64); 9] = [
     ("ring, one slow", Slow::First, 0),
     ("load distribution, one slow", Slow::First, 2),
     ("oracle, one slow", Slow::Without, 0),
-    ("load distribution, another one slow after half of the time", Slow::Another, 2),
+    ("load distribution, then another one slow for as long", Slow::Another, 2),
     ("ring, none slow", Slow::Nothing, 0),
     ("load distribution, none slow", Slow::Nothing, 2),
     ("ring, a quarter of a processor", Slow::Processor, 0),
@@ -262,21 +256,21 @@ pub(crate) fn bench(args: &Args) {
         args.last, args.seconds, args.rounds
     );
     for &replicas in &args.replicas {
-        let mut runs: Vec<Vec<Vec<f64>>> = vec![Vec::new(); ARMS.len()];
+        let mut runs: Vec<Vec<f64>> = vec![Vec::new(); ARMS.len()];
         for round in 0..args.rounds {
             for (runs, &(name, slow, rebalance)) in runs.iter_mut().zip(&ARMS) {
                 if !name.contains(&args.only) {
                     continue;
                 }
-                let rates = measure(args, replicas, slow, rebalance);
-                eprintln!("round {round}, {replicas} replicas, {name}: {rates:.2?} steps/s");
-                runs.push(rates);
+                let rate = measure(args, replicas, slow, rebalance);
+                eprintln!("round {round}, {replicas} replicas, {name}: {rate:.2} steps/s");
+                runs.push(rate);
             }
         }
         // Arms that the others are compared to may not be run.
-        let rate = |arm: usize, half: usize| match runs[arm].len() {
+        let rate = |arm: usize| match runs[arm].len() {
             0 => f64::NAN,
-            _ => median(runs[arm].iter().map(|run| run[half]).collect()),
+            _ => median(runs[arm].clone()),
         };
         for (arm, (name, slow, _)) in ARMS.iter().enumerate() {
             if runs[arm].is_empty() {
@@ -287,10 +281,8 @@ pub(crate) fn bench(args: &Args) {
                 slow if slow.is_processor() => (6, Some(8)),
                 _ => (0, Some(2)),
             };
-            let ring = rate(ring, 0);
-            let last = runs[arm][0].len() - 1;
-            let own = rate(arm, last);
-            let over = oracle.map(|oracle| format!("{:.2}", own / rate(oracle, 0)));
+            let (ring, own) = (rate(ring), rate(arm));
+            let over = oracle.map(|oracle| format!("{:.2}", own / rate(oracle)));
             let over = over.unwrap_or_else(|| "-".to_owned());
             println!("| {replicas} | {name} | {own:.2} | {:.2} | {over} |", own / ring);
         }
