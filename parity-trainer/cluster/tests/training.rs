@@ -389,3 +389,43 @@ async fn process_does_not_begin_with_the_parameters_of_two_steps() {
     let mut both = training.weights().iter().zip(joined.weights());
     assert!(both.all(|(before, after)| before != after));
 }
+
+/// A process has handed in all parts but the last when another one comes and gets some of them: it
+/// hands these in again, and nothing is done until the last one is there.
+#[tokio::test(start_paused = true)]
+async fn executor_that_has_gone_is_connected_from_one_process() {
+    let cluster = Cluster::for_training(Transport::memory()).await;
+    let weights = start();
+    let mut first = begin(&cluster, &cluster.open().await, new(1, &weights)).await;
+    let (last, others) = (EXECUTORS - 1, 0..EXECUTORS - 1);
+    assert_eq!(first.to_do(), Vec::from_iter(0..EXECUTORS));
+    for executor in others {
+        let gradient = gradient(&weights, executor, 0);
+        first.push(executor, 0, gradient.into_iter()).await.unwrap();
+    }
+    let mut second = join(&cluster, &cluster.open().await, first.job()).await.unwrap();
+    cluster.until(|view| view.present_workers.len() == 2).await;
+    let mut own = second.to_do();
+    assert!(!own.is_empty());
+    own.retain(|&executor| executor != last);
+    for executor in own {
+        let gradient = gradient(&weights, executor, 0);
+        second.push(executor, 0, gradient.into_iter()).await.unwrap();
+    }
+    let waiting = tokio::spawn(async move { (first.settle().await.unwrap(), first) });
+    sleep(Duration::from_secs(1)).await;
+    let connected = async || cluster.counters().await.iter().map(|one| one.connected).sum::<u64>();
+    let before = connected().await;
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(connected().await, before);
+    // The last one may be either's.
+    let second = worked(second, 1).await;
+    let (settled, mut first) = soon(waiting).await.unwrap();
+    if settled == Settled::MoreToDo {
+        first = worked(first, 1).await;
+    }
+    let expected = plain(1).0;
+    assert!(first.weights() == expected && second.weights() == expected);
+    soon(second.leave()).await.unwrap();
+    soon(first.leave()).await.unwrap();
+}

@@ -14,6 +14,7 @@ use parapet_parameter_server::{
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::connections::{Connections, Happened, Inbound};
 use super::transport::Sender;
@@ -77,6 +78,7 @@ pub enum TaskError {
 #[derive(Debug, Clone)]
 pub struct Worker {
     commands: mpsc::Sender<Command>,
+    stopped: CancellationToken,
     arrays: Arc<[(ArrayId, ClientArray)]>,
     max_frame: u64,
 }
@@ -97,6 +99,7 @@ impl Worker {
             max_tasks: MAX_TASKS,
         };
         let (sender, commands) = mpsc::channel(COMMANDS);
+        let stopped = CancellationToken::new();
         let node = ClientNode {
             client: Client::new(worker, core, arrays.clone()),
             timing,
@@ -107,8 +110,13 @@ impl Worker {
             since: Instant::now(),
             actions: Vec::new(),
         };
-        tokio::spawn(node.run());
-        Self { commands: sender, arrays: arrays.into(), max_frame }
+        tokio::spawn(stopped.clone().run_until_cancelled_owned(node.run()));
+        Self { commands: sender, stopped, arrays: arrays.into(), max_frame }
+    }
+
+    /// Ends the node at once, with all of its tasks.
+    pub fn stop(&self) {
+        self.stopped.cancel();
     }
 
     /// Adds gradients: `keys x width` numbers. Waits for room, not for the push: the result is done
@@ -184,7 +192,7 @@ struct ClientNode {
 }
 
 impl ClientNode {
-    /// Works until every [`Worker`] is gone and all tasks are done.
+    /// Works until every [`Worker`] is gone and all tasks are done, or it is stopped.
     async fn run(mut self) {
         let (mut ticks, mut heartbeats) = (self.timing.ticks(), self.timing.heartbeats());
         let mut inbound = Vec::with_capacity(AT_ONCE);

@@ -8,7 +8,7 @@ use parapet_parameter_server::{
 };
 
 use super::{Job, ROW, Training, mirrored};
-use crate::node::{Membership, NodeConfig, TaskSpec, Worker};
+use crate::node::{Membership, NodeConfig, TaskError, TaskSpec, Worker};
 use crate::registry;
 use crate::roles::Result;
 
@@ -54,9 +54,16 @@ impl Executors {
         worker
     }
 
-    /// Lets go of executors that have gone to other processes.
-    pub(super) fn keep(&mut self, own: &BTreeSet<usize>) {
-        self.workers.retain(|place, _| own.contains(place));
+    /// Lets go of executors that have gone to other processes. If these hand in the parts again,
+    /// the pushes end: two that connect as one executor would take the connection from each other,
+    /// and behind slow links no push would ever get through.
+    pub(super) fn keep(&mut self, own: &BTreeSet<usize>, is_handed_in_again: bool) {
+        let is_gone = |place: &usize, _: &mut Worker| !own.contains(place);
+        for (_, worker) in self.workers.extract_if(.., is_gone) {
+            if is_handed_in_again {
+                worker.stop();
+            }
+        }
         self.filters.retain(|place, _| own.contains(place));
     }
 
@@ -134,8 +141,10 @@ impl Training {
             // It is acknowledged when all executors have handed in theirs.
             let failures = self.failures.0.clone();
             tokio::spawn(async move {
-                if let Err(error) = push.await {
-                    let _ = failures.try_send(error.to_string());
+                match push.await {
+                    // The executor has gone to another process.
+                    Ok(()) | Err(TaskError::Stopped) => {}
+                    Err(error) => drop(failures.try_send(error.to_string())),
                 }
             });
         }

@@ -169,7 +169,7 @@ impl Training {
     pub fn to_do(&mut self) -> Vec<usize> {
         self.begin_step();
         let own = self.own();
-        self.executors.keep(&own);
+        self.keep(&own);
         self.pace.begin(self.since.elapsed());
         if self.adds_up() {
             own.difference(&self.handed_in).copied().collect()
@@ -184,6 +184,12 @@ impl Training {
 
     pub(super) fn own(&self) -> BTreeSet<usize> {
         self.job.executors_of(self.host, &self.view.borrow())
+    }
+
+    /// Lets go of executors that have gone to other processes, which hand in their parts.
+    fn keep(&mut self, own: &BTreeSet<usize>) {
+        self.executors.keep(own, self.adds_up());
+        self.handed_in.retain(|executor| own.contains(executor));
     }
 
     /// Waits until the step is done, or executors come here. Under models other than BSP it is done
@@ -209,6 +215,7 @@ impl Training {
     async fn settle_all(&mut self) -> Result<Settled> {
         loop {
             let own = self.own();
+            self.keep(&own);
             if !own.is_subset(&self.handed_in) {
                 return Ok(Settled::MoreToDo);
             }

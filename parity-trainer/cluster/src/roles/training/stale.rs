@@ -61,7 +61,7 @@ impl Training {
     /// Nothing if there is more to wait for.
     async fn try_to_settle(&mut self) -> Result<Option<Settled>> {
         let own = self.own();
-        self.executors.keep(&own);
+        self.executors.keep(&own, false);
         self.meet(&own).await?;
         if !self.stale.to_do(&own, self.step).is_empty() {
             return Ok(Some(Settled::MoreToDo));
