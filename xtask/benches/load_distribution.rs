@@ -25,7 +25,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
 }
 
 pub(super) fn communication() -> Result<()> {
-    measure("communication", &[], "communication", "Wait-free backward pass")
+    let title = "Wait-free backward pass, sufficient factors";
+    measure("communication", &[], "communication", title)
 }
 
 fn measure(part: &str, flags: &[String], bench: &str, title: &str) -> Result<()> {
