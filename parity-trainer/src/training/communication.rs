@@ -5,8 +5,8 @@ use std::fmt;
 use crate::network::Network;
 
 /// Numbers that a step's part sends and is sent of a fully connected layer's weights, once as they
-/// are and once as factors of their gradient (after Zhang et al., "Poseidon", ATC 2017, section 3.2,
-/// whose workers send factors to one another).
+/// are and once as factors of their gradient (after Zhang et al., "Poseidon", ATC 2017, section
+/// 3.2, whose workers send factors to one another).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LayerTraffic {
     /// Place among the network's layers.
@@ -26,8 +26,8 @@ impl LayerTraffic {
         2 * self.outputs * self.inputs
     }
 
-    /// The factors of its own gradient, `K (M + S N)`, and those of the sum of all `P` parts, or the
-    /// weights if these are fewer.
+    /// The factors of its own gradient, `K (M + S N)`, and those of the sum of all `P` parts, or
+    /// the weights if these are fewer.
     pub fn factors(&self) -> usize {
         let one = self.samples * (self.outputs + self.shards * self.inputs);
         one + (one * self.parts).min(self.outputs * self.inputs)

@@ -106,8 +106,8 @@ pub struct Plan {
 }
 
 /// Returns other chains for these shards under which the slowest servers take less time; `None` if
-/// the best ones, which take so long before and after, are not worth it. Shards move one by one from
-/// the slowest servers, so that their times fall most.
+/// the best ones, which take so long before and after, are not worth it. Shards move one by one
+/// from the slowest servers, so that their times fall most.
 ///
 /// A server's time is known for about what it does so far. So it gets at most twice as many
 /// shards, one if it has none: these chains may not save anything yet, but the next plan's do.
