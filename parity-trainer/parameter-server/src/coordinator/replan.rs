@@ -69,11 +69,11 @@ impl LoadMemory {
         let is_changed = slowest > std::mem::replace(&mut self.slowest, slowest) * CHANGED;
         let last = self.unproven.take();
         let had_plan = last.is_some();
+        if last.as_ref().is_some_and(|plan| slowest < plan.before * (1.0 - HELPED)) {
+            self.gain = PROVEN_GAIN;
+        }
         let failed = last.filter(|plan| slowest > plan.limit);
         let Some(Unproven { earlier, before, .. }) = failed else {
-            if had_plan {
-                self.gain = PROVEN_GAIN;
-            }
             if is_changed || had_plan {
                 self.patience = 1;
             }

@@ -1,5 +1,7 @@
 //! A leader's decisions, one by one; the simulation has whole clusters of them.
 
+use std::ops::Range;
+
 use crate::support::*;
 
 const RANGE: KeyRange = KeyRange::new(0, 10);
@@ -381,130 +383,113 @@ proptest! {
     }
 }
 
-/// Twenty shards on four servers, the first of which comes to take eight times as long.
-#[test]
-fn shard_leaves_a_slow_server_once_it_is_known_and_stays_away_under_a_new_leader() {
+/// Twenty shards on four servers, without replicas; load is looked at every so many milliseconds.
+fn twenty_shards(replan: u64) -> (CoordinatorConfig, ClusterState) {
     let placement = Placement { replicas: 1, ..Placement::default() };
-    let config = CoordinatorConfig { placement, replan: Some(ms(5_000)), ..config() };
+    let config = CoordinatorConfig { placement, replan: Some(ms(replan)), ..config() };
     let arrays = [(ARRAY, KeyRange::new(0, 20).cut(20).collect())].into();
     let servers = (1..=4).map(|node| (NodeId(node), 1)).collect();
-    let mut cluster = ClusterState { servers, arrays, ..ClusterState::default() };
+    (config, ClusterState { servers, arrays, ..ClusterState::default() })
+}
+
+/// Does what the leader decides in each of these milliseconds.
+fn settle(leader: &mut Coordinator, cluster: &mut ClusterState, times: Range<u64>) {
+    for now in times {
+        let change = leader.decide(ms(now), cluster);
+        cluster.proposals = change.hand_overs.iter().copied().collect();
+        (cluster.routing, cluster.plan) = (change.routing, change.plan);
+        cluster.hand_overs = change.hand_overs;
+    }
+}
+
+fn held(cluster: &ClusterState, node: u64) -> usize {
+    let routes = cluster.routing.routes().iter();
+    routes.filter(|route| route.chain == [NodeId(node)]).count()
+}
+
+/// The first server comes to take eight times as long.
+#[test]
+fn shard_leaves_a_slow_server_once_it_is_known_and_stays_away_under_a_new_leader() {
+    let (config, mut cluster) = twenty_shards(5_000);
     let mut leader = Coordinator::new(config);
     cluster.routing = leader.decide(ms(0), &cluster).routing;
-    let held = |routing: &Routing, node| {
-        let routes = routing.routes().iter();
-        routes.filter(|route| route.chain == [NodeId(node)]).count()
-    };
-    assert!(held(&cluster.routing, 1) >= 3);
+    assert!(held(&cluster, 1) >= 3);
     let time = |row_ns| ServiceTime { push_ns: row_ns, read_ns: row_ns };
     cluster.services = (1..=4).map(|node| (NodeId(node), time(1_000_000))).collect();
-    let settle = |leader: &mut Coordinator, cluster: &mut ClusterState, from: u64| {
-        for now in from..from + 100 {
-            let change = leader.decide(ms(now), cluster);
-            cluster.proposals = change.hand_overs.iter().copied().collect();
-            (cluster.routing, cluster.plan) = (change.routing, change.plan);
-            cluster.hand_overs = change.hand_overs;
-        }
-    };
-    settle(&mut leader, &mut cluster, 1);
+    settle(&mut leader, &mut cluster, 1..101);
     assert_eq!(cluster.plan, LoadPlan::default(), "nothing before the time is up");
     cluster.services.insert(NodeId(1), time(8_000_000));
-    settle(&mut leader, &mut cluster, 5_001);
-    assert_eq!(held(&cluster.routing, 1), 0, "{:?}", cluster.routing);
+    settle(&mut leader, &mut cluster, 5_001..5_101);
+    assert_eq!(held(&cluster, 1), 0, "{:?}", cluster.routing);
     let plan = cluster.plan.clone();
     assert!(plan.moved > 0 && plan.before_us > 2 * plan.after_us, "{plan:?}");
     // One that is to leave shards where hashing puts them takes them back there.
     let mut other = Coordinator::new(CoordinatorConfig { replan: None, ..config });
     let mut back = cluster.clone();
-    settle(&mut other, &mut back, 20_000);
-    assert!(held(&back.routing, 1) >= 3);
+    settle(&mut other, &mut back, 20_000..20_100);
+    assert!(held(&back, 1) >= 3);
     // A new leader goes on with it, until the server is as fast as the others, or one joins.
     let mut leader = Coordinator::new(config);
-    settle(&mut leader, &mut cluster, 20_000);
-    assert_eq!((held(&cluster.routing, 1), &cluster.plan), (0, &plan));
+    settle(&mut leader, &mut cluster, 20_000..20_100);
+    assert_eq!((held(&cluster, 1), &cluster.plan), (0, &plan));
     cluster.services.insert(NodeId(1), time(1_000_000));
     for (now, shards) in [(30_000, 1), (36_000, 3), (42_000, 5)] {
-        settle(&mut leader, &mut cluster, now);
-        assert_eq!(held(&cluster.routing, 1), shards, "no more than it may have shown");
+        settle(&mut leader, &mut cluster, now..now + 100);
+        assert_eq!(held(&cluster, 1), shards, "no more than it may have shown");
     }
     cluster.servers.insert(NodeId(5), 1);
-    settle(&mut leader, &mut cluster, 50_000);
-    assert_eq!(held(&cluster.routing, 5), 1, "to try it");
+    settle(&mut leader, &mut cluster, 50_000..50_100);
+    assert_eq!(held(&cluster, 5), 1, "to try it");
     cluster.services.insert(NodeId(5), time(1_000_000));
-    settle(&mut leader, &mut cluster, 56_000);
-    settle(&mut leader, &mut cluster, 62_000);
-    assert_eq!(held(&cluster.routing, 5), 4);
+    settle(&mut leader, &mut cluster, 56_000..56_100);
+    settle(&mut leader, &mut cluster, 62_000..62_100);
+    assert_eq!(held(&cluster, 5), 4);
     // One that leaves is emptied as ever.
     cluster.servers.insert(NodeId(2), 0);
-    settle(&mut leader, &mut cluster, 70_000);
-    assert_eq!(held(&cluster.routing, 2), 0);
+    settle(&mut leader, &mut cluster, 70_000..70_100);
+    assert_eq!(held(&cluster, 2), 0);
 }
 
 /// Of 7, 7 and 6 shards, one server with 7 takes an eighth longer than the others.
 #[test]
 fn smaller_gains_are_worth_moves_once_a_plan_has_helped() {
-    let placement = Placement { replicas: 1, ..Placement::default() };
-    let config = CoordinatorConfig { placement, replan: Some(ms(1_000)), ..config() };
-    let arrays = [(ARRAY, KeyRange::new(0, 20).cut(20).collect())].into();
-    let servers = (1..=4).map(|node| (NodeId(node), 1)).collect();
-    let mut cluster = ClusterState { servers, arrays, ..ClusterState::default() };
+    let (config, mut cluster) = twenty_shards(1_000);
     let time = |row_us: u64| ServiceTime { push_ns: row_us * 1000, read_ns: row_us * 1000 };
     cluster.services = (1..=4).map(|node| (NodeId(node), time(1000))).collect();
     cluster.services.insert(NodeId(1), time(8000));
-    let settle = |leader: &mut Coordinator, cluster: &mut ClusterState, from: u64| {
-        for now in from..from + 4_000 {
-            let change = leader.decide(ms(now), cluster);
-            cluster.proposals = change.hand_overs.iter().copied().collect();
-            (cluster.routing, cluster.plan) = (change.routing, change.plan);
-            cluster.hand_overs = change.hand_overs;
-        }
-    };
-    let held = |cluster: &ClusterState, node| {
-        let routes = cluster.routing.routes().iter();
-        routes.filter(|route| route.chain == [NodeId(node)]).count()
-    };
     let mut leader = Coordinator::new(config);
-    settle(&mut leader, &mut cluster, 0);
+    settle(&mut leader, &mut cluster, 0..4_000);
     let most = (1..=4).max_by_key(|&node| held(&cluster, node)).unwrap();
     assert_eq!((held(&cluster, 1), held(&cluster, most)), (0, 7));
     cluster.services.insert(NodeId(most), time(1125));
     let mut other = cluster.clone();
-    settle(&mut Coordinator::new(config), &mut other, 10_000);
+    settle(&mut Coordinator::new(config), &mut other, 10_000..14_000);
     assert_eq!(held(&other, most), 7, "servers may differ by chance");
-    settle(&mut leader, &mut cluster, 10_000);
+    settle(&mut leader, &mut cluster, 10_000..14_000);
     assert_eq!(held(&cluster, most), 6);
 }
 
 /// The first server seems to be slow by what it is told of, whatever it holds.
 #[test]
 fn plan_that_saves_nothing_is_taken_back_and_the_next_one_waits_longer() {
-    let placement = Placement { replicas: 1, ..Placement::default() };
-    let config = CoordinatorConfig { placement, replan: Some(ms(1_000)), ..config() };
-    let arrays = [(ARRAY, KeyRange::new(0, 20).cut(20).collect())].into();
-    let servers = (1..=4).map(|node| (NodeId(node), 1)).collect();
-    let mut cluster = ClusterState { servers, arrays, ..ClusterState::default() };
+    let (config, mut cluster) = twenty_shards(1_000);
     let mut leader = Coordinator::new(config);
     cluster.routing = leader.decide(ms(0), &cluster).routing;
     let ring = cluster.routing.clone();
-    let held = |routing: &Routing, node| {
-        routing.routes().iter().filter(|route| route.chain == [NodeId(node)]).count() as u64
-    };
     let mut plans = Vec::new();
     for now in 1..40_000 {
         // Of two slow ones, it is always the one with the shards that takes long.
         let times = (1..=4).map(|node| {
-            let rows = held(&cluster.routing, node).max(1) * 2;
+            let rows = held(&cluster, node).max(1) as u64 * 2;
             let row_ns = if node == 1 { 40_000_000 } else { 20_000_000 } / rows;
             (NodeId(node), ServiceTime { push_ns: row_ns, read_ns: row_ns })
         });
         cluster.services = times.collect();
-        let change = leader.decide(ms(now), &cluster);
-        cluster.proposals = change.hand_overs.iter().copied().collect();
-        if change.plan != cluster.plan {
-            plans.push((now, change.plan.chains.is_empty()));
+        let before = cluster.plan.clone();
+        settle(&mut leader, &mut cluster, now..now + 1);
+        if cluster.plan != before {
+            plans.push((now, cluster.plan.chains.is_empty()));
         }
-        (cluster.routing, cluster.plan) = (change.routing, change.plan);
-        cluster.hand_overs = change.hand_overs;
     }
     let (tried, taken_back): (Vec<_>, Vec<(u64, bool)>) =
         plans.iter().copied().partition(|(_, is_ring)| !is_ring);

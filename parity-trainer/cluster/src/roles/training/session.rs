@@ -190,6 +190,7 @@ impl Training {
     fn keep(&mut self, own: &BTreeSet<usize>) {
         self.executors.keep(own, self.adds_up());
         self.handed_in.retain(|executor| own.contains(executor));
+        self.next.take_if(|next| !own.contains(&next.asker));
     }
 
     /// Waits until the step is done, or executors come here. Under models other than BSP it is done
