@@ -8,6 +8,8 @@
 //!
 //! - A suspected server leaves all chains in one change of the table, which raises its shards'
 //!   epochs; the old head cannot commit alone, because its successor refuses the old epoch (PS-3).
+//! - A suspected server that has a shard alone keeps it. The shard is lost once the registry misses
+//!   that server, too; until then its link may only be slow.
 //! - A server that only the registry misses gets time to come back, because the registry may have
 //!   been away itself; and no further shards meanwhile, because it may be dead.
 //! - While its last changes are copied, a shard takes no pushes until its epoch is raised. So a
@@ -64,7 +66,7 @@ pub struct Change {
     pub routing: Routing,
     /// The hand-overs that tails should work on.
     pub hand_overs: Vec<HandOver>,
-    /// Shards whose servers are all gone.
+    /// Shards whose servers are all gone, and missed by the registry.
     pub unrecoverable: Vec<ShardRef>,
     pub plan: LoadPlan,
 }
@@ -168,7 +170,9 @@ impl Coordinator {
         let wanted = wanted.as_ref().unwrap_or(&cluster.routing);
         for route in cluster.routing.routes() {
             if !draft.has_live(&route.chain) {
-                draft.unrecoverable.insert(route.at());
+                if !route.chain.iter().any(|node| cluster.servers.contains_key(node)) {
+                    draft.unrecoverable.insert(route.at());
+                }
             } else if let Some(step) = next_step(route, wanted, &draft.live) {
                 self.carry_out(&step, &mut draft);
             }

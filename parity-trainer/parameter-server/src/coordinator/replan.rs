@@ -45,6 +45,8 @@ pub(super) struct LoadMemory {
 #[derive(Debug, Clone)]
 struct Unproven {
     earlier: LoadPlan,
+    /// The shards as they were before it.
+    shards: Vec<(u64, Vec<NodeId>)>,
     /// The slowest server's time before it, and how long it may take now.
     before: f64,
     limit: f64,
@@ -64,15 +66,19 @@ impl LoadMemory {
     }
 
     /// Takes in how long the slowest server takes now. Returns the plan before the last one if that
-    /// turned out to save nothing.
-    fn judge(&mut self, now: Duration, slowest: f64) -> Option<LoadPlan> {
+    /// turned out to save nothing; but not if the load has changed since, and that one would be no
+    /// better now.
+    fn judge(&mut self, now: Duration, slowest: f64, servers: &Servers) -> Option<LoadPlan> {
         let is_changed = slowest > std::mem::replace(&mut self.slowest, slowest) * CHANGED;
         let last = self.unproven.take();
         let had_plan = last.is_some();
         if last.as_ref().is_some_and(|plan| slowest < plan.before * (1.0 - HELPED)) {
             self.gain = PROVEN_GAIN;
         }
-        let failed = last.filter(|plan| slowest > plan.limit);
+        let is_no_better = |plan: &Unproven| {
+            slowest > plan.before * CHANGED && servers.slowest(&plan.shards) > slowest
+        };
+        let failed = last.filter(|plan| slowest > plan.limit && !is_no_better(plan));
         let Some(Unproven { earlier, before, .. }) = failed else {
             if is_changed || had_plan {
                 self.patience = 1;
@@ -125,7 +131,7 @@ impl Coordinator {
         let routes = cluster.routing.routes();
         let shards = routes.iter().map(|route| (route.range.len(), route.chain.clone()));
         let shards = Vec::from_iter(shards);
-        let taken_back = self.load.judge(now, servers.slowest(&shards));
+        let taken_back = self.load.judge(now, servers.slowest(&shards), &servers);
         if taken_back.is_some() || still < every * self.load.patience {
             return taken_back;
         }
@@ -136,8 +142,9 @@ impl Coordinator {
         self.load.still = Some(now);
         let helped = before * (1.0 - HELPED);
         let limit = if after < helped { helped } else { after * TRIES };
-        self.load.unproven = Some(Unproven { earlier: cluster.plan.clone(), before, limit });
         let moved = shards.iter().zip(&plan.chains).filter(|((_, old), new)| old != *new).count();
+        let earlier = cluster.plan.clone();
+        self.load.unproven = Some(Unproven { earlier, shards, before, limit });
         let chains = routes.iter().zip(plan.chains);
         let chains = chains.map(|(route, chain)| (route.array, route.range, chain)).collect();
         let (before_us, after_us) = (micros(before), micros(after));

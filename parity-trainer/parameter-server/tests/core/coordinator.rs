@@ -140,7 +140,9 @@ fn last_server_of_a_shard_stays_and_the_shard_is_named() {
     leading.suspect(&[(3, 2)]);
     leading.1.servers.remove(&NodeId(1));
     assert_eq!(leading.chain(0), (5, vec![1, 2]), "1 may be dead, and 2 alive");
-    assert_eq!(leading.unrecoverable(1_000), [at(5)]);
+    assert_eq!(leading.unrecoverable(1_000), [], "2 may be behind a slow link");
+    leading.1.servers.remove(&NodeId(2));
+    assert_eq!(leading.unrecoverable(1_001), [at(5)]);
     leading.1.servers.insert(NodeId(1), 1);
     assert_eq!(leading.chain(1_500), (6, vec![1]), "1 has come back");
 }
@@ -325,7 +327,7 @@ fn shard_is_not_left_to_a_server_that_the_registry_misses() {
     for now in [0, 999] {
         assert_eq!(leading.chain(now), (5, vec![3, 2]), "at {now} ms");
     }
-    assert_eq!(leading.unrecoverable(1_000), [at(5)], "none can be believed alive");
+    assert_eq!(leading.chain(1_000), (5, vec![3, 2]), "none can be believed alive");
     leading.1.suspicions.clear();
     assert_eq!(leading.chain(1_200), (6, vec![3]));
 }
@@ -501,4 +503,25 @@ fn plan_that_saves_nothing_is_taken_back_and_the_next_one_waits_longer() {
         Vec::from_iter(routing.routes().iter().map(|route| route.chain.clone()))
     };
     assert_eq!(chains(&cluster.routing), chains(&ring));
+}
+
+#[test]
+fn plan_is_not_taken_back_when_a_server_gets_slower_still() {
+    let (config, mut cluster) = twenty_shards(1_000);
+    let mut leader = Coordinator::new(config);
+    cluster.routing = leader.decide(ms(0), &cluster).routing;
+    for now in 1..8_000 {
+        let times = (1..=4).map(|node| {
+            let row_ns = match (node, cluster.plan.chains.is_empty()) {
+                (1, true) => 3_000_000,
+                (1, false) => 300_000_000,
+                _ => 1_000_000,
+            };
+            (NodeId(node), ServiceTime { push_ns: row_ns, read_ns: row_ns })
+        });
+        cluster.services = times.collect();
+        settle(&mut leader, &mut cluster, now..now + 1);
+        assert!(!cluster.plan.taken_back, "at {now} ms: it would be as slow");
+    }
+    assert_eq!(held(&cluster, 1), 0);
 }
