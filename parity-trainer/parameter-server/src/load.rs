@@ -16,8 +16,12 @@ pub use plan::{Plan, Servers, Shards, plan};
 
 use crate::{ArrayId, KeyRange, NodeId};
 
-/// Weight of what was seen one observation earlier.
+/// Weight of what was seen one observation earlier, at least.
 const FORGETTING: f64 = 0.95;
+
+/// Time after which 1/e of the weight is left, if that is more: a server whose processor is
+/// throttled stands still every tenth of a second, and is fast in between.
+const MEMORY: Duration = Duration::from_secs(2);
 
 /// Observations before an estimate, by weight.
 const LEAST: f64 = 4.0;
@@ -65,7 +69,8 @@ impl ServiceTime {
     }
 }
 
-/// Times a server's row, forgetting: old observations lose 1/20 of their weight with each new one.
+/// Times a server's row, forgetting: old observations lose 1/20 of their weight with each new one,
+/// or less where these come fast.
 ///
 /// PSLD has a constant time besides. The rows of a server hardly change between moves, and vary
 /// by chance with the parts that are sent again: least squares then take nearly all of the time for
@@ -78,14 +83,13 @@ pub struct ServiceModel {
 }
 
 impl ServiceModel {
-    pub fn observe(&mut self, served: &ServedBy) {
-        self.weight = self.weight * FORGETTING + 1.0;
+    /// Takes in an observation, so long after the last one.
+    pub fn observe(&mut self, served: &ServedBy, after: Duration) {
+        let kept = FORGETTING.max((-after.div_duration_f64(MEMORY)).exp());
+        self.weight = self.weight * kept + 1.0;
         for (sum, rows) in [(&mut self.pushed, served.pushed), (&mut self.read, served.read)] {
             let [count, seconds] = *sum;
-            *sum = [
-                count * FORGETTING + rows.count as f64,
-                seconds * FORGETTING + rows.took.as_secs_f64(),
-            ];
+            *sum = [count * kept + rows.count as f64, seconds * kept + rows.took.as_secs_f64()];
         }
     }
 
@@ -159,7 +163,7 @@ mod tests {
         let mut model = ServiceModel::default();
         for &(pushed, read) in times {
             let served = ServedBy { node: NodeId(1), pushed, read };
-            (0..20).for_each(|_| model.observe(&served));
+            (0..20).for_each(|_| model.observe(&served, Duration::from_secs(1)));
         }
         model
     }
@@ -177,6 +181,21 @@ mod tests {
         assert_eq!(estimate(&[before, (rows(200, 4), rows(300, 3))]), Some(time), "other rows");
         let slow = estimate(&[before, (rows(400, 64), rows(100, 8))]).unwrap();
         assert!((110_000..160_000).contains(&slow.push_ns), "eight times as slow: {slow:?}");
+    }
+
+    /// A quarter of a processor: a stall of 75 ms in each tenth of a second.
+    #[test]
+    fn stalls_of_a_throttled_server_count_whenever_it_is_looked_at() {
+        let mut model = ServiceModel::default();
+        for step in 0..500 {
+            let took = if step % 10 == 0 { 85 } else { 10 };
+            let served = ServedBy { node: NodeId(1), pushed: rows(1000, took), read: rows(0, 0) };
+            model.observe(&served, Duration::from_millis(took));
+            if step > 200 {
+                let [pushed, _] = model.nanos();
+                assert!((15e3..20e3).contains(&pushed.unwrap()), "{pushed:?} at {step}");
+            }
+        }
     }
 
     #[test]

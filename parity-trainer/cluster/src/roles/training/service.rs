@@ -45,7 +45,7 @@ impl ServiceMeter {
             for served in served {
                 let new = || Measured { told_at: now, ..Measured::default() };
                 let measured = self.servers.entry(served.node).or_insert_with(new);
-                measured.model.observe(served);
+                measured.model.observe(served, now.saturating_sub(measured.seen_at));
                 measured.seen_at = now;
             }
         }
