@@ -10,7 +10,7 @@ use parapet_cluster::node::{Pulled, TaskSpec, Transport, Worker};
 use parapet_cluster::registry::View;
 use parapet_cluster::roles::ClusterError;
 use parapet_cluster::roles::training::{Job, NewTraining, Settled, Training, next_job};
-use parapet_parameter_server::{Clock, KeyRange, Values};
+use parapet_parameter_server::{Clock, Consistency, KeyRange, Values};
 use support::learning::{EXECUTORS, LENGTH, begin, join, new, plain, start, work, worked};
 use support::{CLUSTER, Cluster, soon, until};
 use tokio::sync::mpsc;
@@ -90,6 +90,22 @@ async fn step_whose_sum_overflows_ends_with_an_error_in_every_process() {
         };
         assert!(error.contains("overflows") && !error.contains('\n'), "{error}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn training_whose_only_server_of_some_keys_died_ends_with_an_error() {
+    let mut cluster = Cluster::start(Transport::memory(), 2, 1, Consistency::Bsp, true).await;
+    let weights = start();
+    let mut training = begin(&cluster, &cluster.open().await, new(8, &weights)).await;
+    let dead = *cluster.view().servers.keys().next().unwrap();
+    cluster.kill(dead);
+    push_all(&mut training, 1.0).await;
+    let error = soon(training.settle()).await.unwrap_err();
+    assert!(matches!(error, ClusterError::Orphaned { .. }), "{error}");
+    soon(training.leave()).await.unwrap();
+    cluster.until(|view| view.job.is_none()).await;
+    let again = begin(&cluster, &cluster.open().await, new(8, &weights)).await;
+    assert_eq!(worked(again, 8).await.weights(), plain(8).0, "on the server that is left");
 }
 
 #[tokio::test(start_paused = true)]

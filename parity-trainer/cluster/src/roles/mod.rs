@@ -45,6 +45,11 @@ pub enum ClusterError {
             others compute it"
     )]
     Apart { step: u64, newest: u64, waited: Duration },
+    #[error(
+        "keys {keys} have had no server for {waited:?}: those that held them are gone; go on from \
+            the training's checkpoint (--resume), with more --replicas to outlive one"
+    )]
+    Orphaned { keys: KeyRange, waited: Duration },
     #[error("the process cannot be set up ({0}): raise its limits")]
     Runtime(std::io::Error),
     /// Anything that no caller tells apart.

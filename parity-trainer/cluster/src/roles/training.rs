@@ -127,6 +127,14 @@ impl Job {
         dealt.filter(|&(_, at)| Some(at) == own).map(|(place, _)| place).collect()
     }
 
+    /// Returns keys whose servers the registry misses, all of them.
+    fn orphan(&self, view: &View) -> Option<KeyRange> {
+        let is_held =
+            |route: &&Route| route.chain.iter().any(|node| view.servers.contains_key(node));
+        let orphan = self.routes(view).find(|route| !is_held(route))?;
+        view.reachable.then_some(orphan.range)
+    }
+
     /// Returns true if the registry still names this training, or is away.
     fn is_under_way(&self, view: &View) -> bool {
         let named = view.job.as_deref().map(Self::parse);

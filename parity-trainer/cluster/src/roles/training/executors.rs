@@ -132,7 +132,10 @@ impl Training {
         let worker = self.executors.worker(executor);
         for (range, keys, values) in parts {
             let spec = TaskSpec::new(self.job.array(), range, self.clock()).keys(keys);
-            let push = worker.push(spec, values).await;
+            let push = tokio::select! {
+                push = worker.push(spec, values) => push,
+                error = self.orphaned() => return Err(error),
+            };
             let push = push.map_err(|error| self.failed("the gradient", error))?;
             if !self.adds_up() {
                 self.stale.pushed.push(push);
