@@ -1,6 +1,7 @@
 //! Gain of moving shards away from a slow server: four servers in network namespaces of their own
 //! behind rate-limited links (`tc tbf`, both ways), one of which has an eighth of the bandwidth; or
-//! without limits, and one has a quarter of a processor (a control group's quota).
+//! without limits, and one has a quarter of a processor (a control group's quota). Some runs begin
+//! with all shards on the first server; some deal them in turns, as MXNet does with its layers.
 //!
 //! One process pushes the gradients of four executors and pulls the parameters, and computes
 //! nothing, so that a step takes what the servers take. The oracle is the cluster without the slow
@@ -11,8 +12,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use parapet_cluster::node::Transport;
-use parapet_cluster::registry::Address;
+use parapet_cluster::registry::{Address, Registry};
 use parapet_cluster::roles::training::{NewTraining, Settled, Training};
+use parapet_parameter_server::LoadPlan;
 
 use crate::support::learning::new;
 use crate::workers::median;
@@ -51,6 +53,26 @@ pub(crate) struct Push {
     parameters: usize,
     #[arg(long, default_value_t = 16)]
     shards: u64,
+    /// Servers of the shards to begin with: the ring's (0), in turns (1), or the first ones (2)
+    #[arg(long)]
+    deal: usize,
+}
+
+/// Moves the training's shards before they count.
+async fn deal(registry: &Registry, deal: usize) {
+    let view = registry.view();
+    let view = view.borrow();
+    let (table, leader) = (view.table.clone(), view.leader.unwrap());
+    let servers = Vec::from_iter(view.servers.keys().copied());
+    drop(view);
+    let chains = table.routing.routes().iter().enumerate().map(|(place, route)| {
+        let first = if deal == 1 { place } else { 0 };
+        let chain = (first..).map(|at| servers[at % servers.len()]).take(route.chain.len());
+        (route.array, route.range, chain.collect())
+    });
+    let plan = LoadPlan { chains: chains.collect(), ..LoadPlan::default() };
+    let (routing, hand_overs) = (&table.routing, &table.hand_overs);
+    registry.change(leader.term, table.revision, routing, hand_overs, &plan).await.unwrap();
 }
 
 impl Push {
@@ -63,6 +85,9 @@ impl Push {
             NewTraining { executors: EXECUTORS, shards: self.shards, ..new(1 << 30, &weights) };
         let begun = Training::begin(&registry, address.cluster(), Transport::Sockets, new).await;
         let (mut training, begun) = (begun.unwrap(), Instant::now());
+        if self.deal > 0 {
+            deal(&registry, self.deal).await;
+        }
         while begun.elapsed() < Duration::from_secs(self.seconds) {
             for executor in training.to_do() {
                 let gradient = training.weights().to_vec();
@@ -104,6 +129,10 @@ impl Network {
             run(&format!("ip -n {space} address add 10.78.0.{}/24 dev eth0", server + 1));
             run(&format!("ip -n {space} link set eth0 up"));
             if is_limited {
+                // A packet that waits, and is longer than a new burst, would block its link.
+                for link in [format!("{HUB} link set bridge"), format!("{space} link set eth0")] {
+                    run(&format!("ip -n {link} gso_max_size 9000"));
+                }
                 network.limit(server, RATE);
             }
         }
@@ -169,6 +198,10 @@ enum Slow {
     Processor,
     /// The same, and it is left out.
     WithoutProcessor,
+    /// None is; the first one has all shards.
+    HasAll,
+    /// The first, and shards are dealt in turns.
+    InTurns,
 }
 
 impl Slow {
@@ -199,7 +232,7 @@ fn measure(args: &Args, replicas: usize, slow: Slow, rebalance: u64) -> f64 {
     let folder = std::env::current_exe().unwrap();
     let program = folder.parent().unwrap().parent().unwrap().join("parapet-parameter-server");
     let servers: Vec<usize> = (usize::from(slow.is_oracle())..SERVERS).collect();
-    if matches!(slow, Slow::First | Slow::Another) {
+    if matches!(slow, Slow::First | Slow::InTurns | Slow::Another) {
         network.limit(0, SLOW);
     }
     let leading =
@@ -221,7 +254,12 @@ fn measure(args: &Args, replicas: usize, slow: Slow, rebalance: u64) -> f64 {
     }
     let own = std::env::current_exe().unwrap();
     let seconds = args.seconds * if slow == Slow::Another { 2 } else { 1 };
-    let mut pushing = start(HUB, &own, &format!("push --seconds {seconds}"));
+    let deal = match slow {
+        Slow::InTurns => 1,
+        Slow::HasAll => 2,
+        _ => 0,
+    };
+    let mut pushing = start(HUB, &own, &format!("push --seconds {seconds} --deal {deal}"));
     if slow == Slow::Another {
         std::thread::sleep(Duration::from_secs(args.seconds));
         network.limit(0, RATE);
@@ -230,12 +268,16 @@ fn measure(args: &Args, replicas: usize, slow: Slow, rebalance: u64) -> f64 {
     let mut said = String::new();
     let mut output = pushing.0.stdout.take().unwrap();
     std::io::Read::read_to_string(&mut output, &mut said).unwrap();
+    assert!(pushing.0.wait().unwrap().success(), "the worker has failed");
     let stretch = (seconds - args.last) * 1000..seconds * 1000;
     let done = said.lines().map(|line| line.parse::<u64>().unwrap());
     done.filter(|at| stretch.contains(at)).count() as f64 / args.last as f64
 }
 
-const ARMS: [(&str, Slow, u64); 9] = [
+/// Seconds between plans of a cluster that keeps to the plan it was given.
+const NEVER: u64 = 86_400;
+
+const ARMS: [(&str, Slow, u64); 12] = [
     ("ring, one slow", Slow::First, 0),
     ("load distribution, one slow", Slow::First, 2),
     ("oracle, one slow", Slow::Without, 0),
@@ -245,6 +287,9 @@ const ARMS: [(&str, Slow, u64); 9] = [
     ("ring, a quarter of a processor", Slow::Processor, 0),
     ("load distribution, a quarter of a processor", Slow::Processor, 2),
     ("oracle, a quarter of a processor", Slow::WithoutProcessor, 0),
+    ("in turns, one slow", Slow::InTurns, NEVER),
+    ("all on one server", Slow::HasAll, NEVER),
+    ("load distribution, all on one server", Slow::HasAll, 2),
 ];
 
 pub(crate) fn bench(args: &Args) {
@@ -277,7 +322,7 @@ pub(crate) fn bench(args: &Args) {
                 continue;
             }
             let (ring, oracle) = match slow {
-                Slow::Nothing => (4, None),
+                Slow::Nothing | Slow::HasAll => (4, None),
                 slow if slow.is_processor() => (6, Some(8)),
                 _ => (0, Some(2)),
             };
