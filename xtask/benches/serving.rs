@@ -67,7 +67,7 @@ fn latency(
     if is_installed("nginx") {
         let folder = scratch("bench-serving");
         let processes = &mut cluster.processes;
-        let nginx = peers::start_nginx(processes, &folder, deployed, &Place::Anywhere)?;
+        let [nginx, _] = peers::start_nginx(processes, &folder, deployed, &Place::Anywhere)?;
         targets.push(("nginx", vec![nginx]));
     }
     for rate in [None, Some(RATE)] {

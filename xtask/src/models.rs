@@ -130,13 +130,14 @@ pub(crate) fn shown(report: &Value, pointer: &str, digits: &str) -> String {
 }
 
 const SIDE: usize = 28;
-const SHAPE: [usize; 4] = [1, 1, SIDE, SIDE];
+pub(crate) const SHAPE: [usize; 4] = [1, 1, SIDE, SIDE];
 
 fn images() -> PathBuf {
     data().join("t10k-images-idx3-ubyte.gz")
 }
 
-fn pixels() -> Result<Vec<f32>> {
+/// Pixels of the first test image, from 0 to 1.
+pub(crate) fn pixels() -> Result<Vec<f32>> {
     let images = read_idx(&images())?;
     Ok(images.bytes.iter().take(SIDE * SIDE).map(|&byte| f32::from(byte) / 255.0).collect())
 }
