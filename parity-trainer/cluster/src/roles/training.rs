@@ -27,15 +27,20 @@ pub use start::{NewTraining, next_job};
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parapet_parameter_server::optimiser::TrainingRule;
 use parapet_parameter_server::{ArrayId, Clock, Consistency, KeyRange, Route, RuleSpec, WorkerId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::array::{ArraySpec, FilterSpec};
 use crate::registry::View;
 use crate::roles::{ClusterError, Result};
+
+/// Time that keys may have no server: one that the registry misses may come back with them.
+const ORPHANED: Duration = Duration::from_secs(60);
 
 /// Numbers in a row of the array; the last row is filled up with zeroes.
 pub const ROW: usize = 256;
@@ -133,6 +138,20 @@ impl Job {
             |route: &&Route| route.chain.iter().any(|node| view.servers.contains_key(node));
         let orphan = self.routes(view).find(|route| !is_held(route))?;
         view.reachable.then_some(orphan.range)
+    }
+
+    /// Waits until keys have had no server for too long.
+    async fn orphaned(self, mut view: watch::Receiver<Arc<View>>) -> ClusterError {
+        loop {
+            let found = view.wait_for(|view| self.orphan(view).is_some()).await;
+            let Ok(Some(keys)) = found.map(|view| self.orphan(&view)) else { break };
+            let back = view.wait_for(|view| self.orphan(view).is_none());
+            if timeout(ORPHANED, back).await.is_err() {
+                return ClusterError::Orphaned { keys, waited: ORPHANED };
+            }
+        }
+        // A registry that is gone for good says nothing any more.
+        std::future::pending().await
     }
 
     /// Returns true if the registry still names this training, or is away.

@@ -34,9 +34,6 @@ const APART: Duration = Duration::from_secs(5);
 /// The same for the process that leads the training, which would end it.
 const APART_LEADING: Duration = Duration::from_secs(120);
 
-/// Time that keys may have no server: one that the registry misses may come back with them.
-const ORPHANED: Duration = Duration::from_secs(60);
-
 /// Time that a process waits before it asks again for such parameters.
 const AGAIN: Duration = Duration::from_millis(10);
 
@@ -306,21 +303,8 @@ impl Training {
         self.job.clone().over(self.view.clone())
     }
 
-    /// Waits until keys have had no server for too long.
     pub(super) fn orphaned(&self) -> impl Future<Output = ClusterError> + use<> {
-        let (job, mut view) = (self.job.clone(), self.view.clone());
-        async move {
-            loop {
-                let found = view.wait_for(|view| job.orphan(view).is_some()).await;
-                let Ok(Some(keys)) = found.map(|view| job.orphan(&view)) else { break };
-                let back = view.wait_for(|view| job.orphan(view).is_none());
-                if timeout(ORPHANED, back).await.is_err() {
-                    return ClusterError::Orphaned { keys, waited: ORPHANED };
-                }
-            }
-            // A registry that is gone for good says nothing any more.
-            std::future::pending().await
-        }
+        self.job.clone().orphaned(self.view.clone())
     }
 
     pub(super) fn clock(&self) -> Clock {
