@@ -14,7 +14,7 @@ impl Model {
     /// Wide enough that a query takes longer than what the engine adds to each operator. Of narrower
     /// ones, only networks that learn little are as cheap.
     pub(crate) fn deployed() -> Self {
-        Self::one("fashion", "train-deployed --network lenet:24 --epochs 60".to_owned())
+        Self::one("fashion", "train-deployed --network lenet:32 --epochs 60".to_owned())
     }
 
     pub(crate) fn small() -> Self {
