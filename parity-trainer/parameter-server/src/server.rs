@@ -32,7 +32,8 @@ pub struct ArrayConfig {
 /// Bounds and intervals of a server (PS-8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// After how long something without an answer is sent again to another server.
+    /// After how long something without an answer is sent again to another server: at least, as a
+    /// slow link is not made faster by sending everything twice.
     pub resend: Duration,
     /// After how long without another piece an incomplete copy is dropped; many times `resend`.
     pub forget: Duration,
@@ -82,6 +83,8 @@ pub enum Event {
         at: ShardRef,
         to: NodeId,
     },
+    /// A connection was made: what was sent to this server before may be lost.
+    Connected(NodeId),
     /// Time has passed; due by [`Server::next_timer`].
     Tick,
 }
@@ -123,6 +126,58 @@ pub struct ShardView<'a> {
     /// The last log entry that is known to be in the whole chain.
     pub committed: Seq,
     pub accepts_pushes: bool,
+}
+
+/// When something that waits for an answer is sent again: twice as late each time, and no sooner
+/// than answers have taken of late.
+#[derive(Debug, Clone, Copy, Default)]
+struct Resend {
+    /// When it was sent first, or the last answer came.
+    since: Duration,
+    sent: Duration,
+    wait: Duration,
+}
+
+impl Resend {
+    /// Times the least wait, at most.
+    const MOST: u32 = 64;
+
+    /// What was sent last was in vain: it need not be waited for.
+    fn hurry(&mut self) {
+        self.wait = Duration::ZERO;
+    }
+
+    /// Makes it due: what was sent is lost.
+    fn lose(&mut self) {
+        (self.sent, self.wait) = (Duration::ZERO, Duration::ZERO);
+    }
+
+    fn begin(&mut self, now: Duration) {
+        (self.since, self.sent) = (now, now);
+    }
+
+    /// An answer came, maybe to what was sent last.
+    fn answered(&mut self, now: Duration) {
+        self.wait = (2 * now.saturating_sub(self.sent)).max(self.wait * 3 / 4);
+        self.begin(now);
+    }
+
+    fn wait(&self, config: &ServerConfig) -> Duration {
+        self.wait.clamp(config.resend, config.resend.saturating_mul(Self::MOST))
+    }
+
+    fn due(&self, config: &ServerConfig) -> Duration {
+        self.sent + self.wait(config)
+    }
+
+    /// Returns true if it is to be sent again now.
+    fn is_due(&mut self, now: Duration, config: &ServerConfig) -> bool {
+        let is_due = now >= self.due(config);
+        if is_due {
+            (self.sent, self.wait) = (now, 2 * self.wait(config));
+        }
+        is_due
+    }
 }
 
 struct Context {
@@ -232,6 +287,7 @@ impl Server {
                     replica.hand_over(to, context);
                 }
             }
+            Event::Connected(node) => shards.each(|replica| replica.connected(node, context)),
             Event::Tick => {
                 shards.drop_given_up(context);
                 shards.each(|replica| replica.tick(context));

@@ -146,8 +146,10 @@ impl ServerNode {
     }
 
     fn happened(&mut self, happened: Happened) {
-        if let Happened::Message(from, message) = happened {
-            self.tell(Event::Received { from, message });
+        match happened {
+            Happened::Message(from, message) => self.tell(Event::Received { from, message }),
+            Happened::Up(Peer::Server(node)) => self.tell(Event::Connected(node)),
+            Happened::Up(Peer::Worker(_)) => {}
         }
     }
 

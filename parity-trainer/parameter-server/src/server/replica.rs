@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::transfer::Outgoing;
-use super::{Action, Context, ServerConfig, ShardView};
+use super::{Action, Context, Resend, ServerConfig, ShardView};
 use crate::push_aggregator::set_members;
 use crate::{
     Answer, Clock, Consistency, Epoch, KeyRange, Keys, Message, NodeId, Operation, Peer, Pull,
@@ -90,7 +90,8 @@ pub(super) struct Replica {
     pub(super) refused_by: BTreeSet<NodeId>,
     /// A successor knows a later epoch: this server may no longer act for the shard.
     pub(super) fenced: Option<Epoch>,
-    pub(super) sent_at: Duration,
+    /// Of the log's oldest entry.
+    pub(super) resend: Resend,
 }
 
 fn ensure(holds: bool, otherwise: Refusal) -> Result<(), Refusal> {
@@ -127,7 +128,7 @@ impl Replica {
             outgoing: None,
             refused_by: BTreeSet::new(),
             fenced: None,
-            sent_at: Duration::ZERO,
+            resend: Resend::default(),
         }
     }
 
@@ -287,7 +288,7 @@ impl Replica {
         let successor = self.successor(context.node);
         if let Some(next) = successor {
             if self.log.is_empty() {
-                self.sent_at = context.now;
+                self.resend.begin(context.now);
             }
             self.replicate_to(next, self.applied, operation.clone(), context);
         }
@@ -349,8 +350,10 @@ impl Replica {
                 Ok(()) => self.append(entry.operation, context),
                 Err(_) => context.actions.push(Action::Lost { at: self.at() }),
             }
+        } else if entry.seq > self.applied {
+            // It comes too early, or there is no room: to be sent again after the one before it.
+            return Err(Refusal::Busy);
         }
-        // One that comes too early is sent again after the one before it.
         Ok(())
     }
 
@@ -367,10 +370,10 @@ impl Replica {
         let finished = |replica: &Self| replica.committed.finished(replica.range());
         let before = sends_fresh_rows.then(|| finished(self));
         let seq = seq.min(self.applied);
-        // The oldest entry was sent then, or was the next one after the last acknowledged.
-        let copied_us = context.held_us(self.sent_at);
+        // For the oldest entry: since it was sent, or the one before it was acknowledged.
+        let copied_us = context.held_us(self.resend.since);
         if seq > self.acked {
-            self.sent_at = context.now;
+            self.resend.answered(context.now);
         }
         let mut news: Option<KeyRange> = None;
         while self.acked < seq
@@ -436,13 +439,13 @@ impl Replica {
 
     pub(super) fn next_timer(&self, config: &ServerConfig) -> Option<Duration> {
         let waits = !self.log.is_empty() && self.fenced.is_none();
-        let copy = self.outgoing.as_ref().map(|copy| copy.sent_at);
-        let log = waits.then_some(self.sent_at);
-        Some(log.into_iter().chain(copy).min()? + config.resend)
+        let copy = self.outgoing.as_ref().map(|copy| copy.resend.due(config));
+        waits.then(|| self.resend.due(config)).into_iter().chain(copy).min()
     }
 
     pub(super) fn tick(&mut self, context: &mut Context) {
-        if self.fenced.is_none() && context.now >= self.sent_at + context.config.resend {
+        let waits = !self.log.is_empty() && self.fenced.is_none();
+        if waits && self.resend.is_due(context.now, &context.config) {
             self.resend_log(context);
         }
         let at = self.at();
@@ -451,12 +454,22 @@ impl Replica {
         }
     }
 
+    /// Sends again at once what may have been lost on the way to this server.
+    pub(super) fn connected(&mut self, node: NodeId, context: &mut Context) {
+        if self.successor(context.node) == Some(node) {
+            self.resend.lose();
+        }
+        if let Some(outgoing) = self.outgoing.as_mut().filter(|copy| copy.to == node) {
+            outgoing.resend.lose();
+        }
+        self.tick(context);
+    }
+
     /// Sends the oldest entries that are not acknowledged to the successor.
     pub(super) fn resend_log(&mut self, context: &mut Context) {
         let Some(next) = self.successor(context.node) else {
             return;
         };
-        self.sent_at = context.now;
         let mut seq = self.acked;
         for operation in self.log.iter().take(RESENT_AT_ONCE) {
             seq = seq.next();

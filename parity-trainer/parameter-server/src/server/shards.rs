@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::replica::Replica;
 use super::transfer::Incoming;
-use super::{Action, ArrayConfig, Context};
+use super::{Action, ArrayConfig, Context, Resend};
 use crate::{
     Answer, ArrayId, Epoch, Key, KeyRange, Message, Operation, Peer, PushAggregator, RangedClocks,
     Refusal, Request, Route, Routing, Seq, ShardRef, Store,
@@ -110,6 +110,7 @@ impl Shards {
             (Request::Replicate { .. }, Some(Refusal::WrongEpoch { current })) => {
                 replica.fence(from, current);
             }
+            (Request::Replicate { .. }, Some(_)) => replica.resend.hurry(),
             (Request::Snapshot { transfer, part }, None) => {
                 replica.copied(from, (transfer, part), context);
             }
@@ -134,14 +135,18 @@ impl Shards {
         }
         let mut old = std::mem::take(&mut self.held);
         self.take_in_copies(&mut old, &routing, context);
+        let mut changed = Vec::new();
         for route in routing.routes() {
             if !route.chain.contains(&context.node) {
                 continue;
             }
-            let at = route.at();
+            let (at, slot) = (route.at(), (route.array, route.range.start));
+            if old.get(&slot).is_none_or(|replica| replica.route != *route) {
+                changed.push(slot);
+            }
             match self.inherit(&mut old, route) {
                 Some(replica) => {
-                    self.held.insert((at.array, at.range.start), replica);
+                    self.held.insert(slot, replica);
                 }
                 None => context.actions.push(Action::Lost { at }),
             }
@@ -155,8 +160,10 @@ impl Shards {
             let mut routes = self.routing.overlapping(copy.at.array, copy.at.range);
             !has_ended && routes.all(|route| route.epoch <= copy.at.epoch)
         });
-        for replica in self.held.values_mut() {
-            replica.settle(context);
+        for slot in changed {
+            if let Some(replica) = self.held.get_mut(&slot) {
+                replica.settle(context);
+            }
         }
     }
 
@@ -247,6 +254,7 @@ impl Replica {
         self.waiting.clear();
         self.readers.clear();
         self.outgoing = None;
+        self.resend = Resend::default();
         self.refused_by.clear();
         self.fenced = None;
     }
@@ -256,6 +264,7 @@ impl Replica {
         if self.successor(context.node).is_none() {
             self.commit(self.applied, context);
         } else {
+            self.resend.begin(context.now);
             self.resend_log(context);
         }
         self.set_members(context);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::replica::Replica;
 use super::shards::Shards;
-use super::{Action, ArrayConfig, Context, ServerConfig};
+use super::{Action, ArrayConfig, Context, Resend, ServerConfig};
 use crate::range::RangeSet;
 use crate::{
     KeyRange, Keys, Message, NodeId, Peer, RangedClocks, Refusal, Request, Route, ShardRef,
@@ -25,7 +25,7 @@ type Piece = (TransferId, u32);
 
 /// Copying side of a hand-over.
 pub(super) struct Outgoing {
-    to: NodeId,
+    pub(super) to: NodeId,
     transfer: TransferId,
     /// The shard stands still; what is left are the last changes.
     pub(super) stopped: bool,
@@ -36,7 +36,7 @@ pub(super) struct Outgoing {
     /// The piece that waits for its acknowledgement; `None` once the newcomer has everything.
     piece: Option<Snapshot>,
     next_part: u32,
-    pub(super) sent_at: Duration,
+    pub(super) resend: Resend,
 }
 
 impl Outgoing {
@@ -57,13 +57,15 @@ impl Outgoing {
     }
 
     pub(super) fn tick(&mut self, at: ShardRef, context: &mut Context) {
-        if context.now < self.sent_at + context.config.resend {
+        if !self.resend.is_due(context.now, &context.config) {
             return;
         }
-        self.sent_at = context.now;
         match &self.piece {
             Some(piece) => context.send(Peer::Server(self.to), Message::Snapshot(piece.clone())),
-            None => context.actions.push(Action::Propose { at, add: self.to }),
+            None => {
+                self.resend.hurry();
+                context.actions.push(Action::Propose { at, add: self.to });
+            }
         }
     }
 }
@@ -89,7 +91,7 @@ impl Replica {
             budget: 2 * (self.store.rows() / self.copied_at_once(&context.config)) + 8,
             piece: None,
             next_part: 0,
-            sent_at: context.now,
+            resend: Resend::default(),
         });
         self.copy_next(context);
     }
@@ -100,8 +102,9 @@ impl Replica {
             return;
         };
         let taken = outgoing.piece.take();
+        outgoing.resend.answered(context.now);
         if taken.is_some_and(|piece| piece.end.is_some()) {
-            outgoing.sent_at = context.now;
+            outgoing.resend.hurry();
             let add = outgoing.to;
             context.actions.push(Action::Propose { at, add });
         } else {
@@ -123,7 +126,7 @@ impl Replica {
         let ends =
             |own: &mut Outgoing| own.waits(from, refused) && (is_dropped || !reason.is_retryable());
         let Some(Outgoing { to, .. }) = self.outgoing.take_if(ends) else {
-            return;
+            return self.outgoing.iter_mut().for_each(|copy| copy.resend.hurry());
         };
         if is_dropped {
             self.hand_over(to, context);
@@ -164,7 +167,7 @@ impl Replica {
         let piece =
             Snapshot { at, transfer: outgoing.transfer, part: outgoing.next_part, rows, end };
         outgoing.next_part += 1;
-        outgoing.sent_at = context.now;
+        outgoing.resend.begin(context.now);
         outgoing.piece = Some(piece.clone());
         context.send(Peer::Server(outgoing.to), Message::Snapshot(piece));
     }

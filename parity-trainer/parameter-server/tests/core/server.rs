@@ -42,6 +42,55 @@ fn acknowledgement_tells_the_times_of_the_head_and_of_the_chain() {
     assert_eq!(times, [(37_000, 7_000), (7_000, 7_000)], "the first push waited for the second");
 }
 
+/// Times at which a message of each kind was sent, of a server that is looked at every 10 ms.
+fn resends(node: &mut Node, seconds: u64) -> usize {
+    let sent = (0..100 * seconds).flat_map(|_| node.wait(ms(10)));
+    sent.filter(|(_, message)| matches!(message, Message::Replicate(_) | Message::Snapshot(_)))
+        .count()
+}
+
+#[test]
+fn what_waits_for_a_slow_server_is_sent_again_ever_more_rarely() {
+    let mut head = Node::new(0, EVENTUAL, &[0, 1]);
+    head.hear(server(1), replicated(1, 1));
+    head.hear(worker(0), push(1, 0, 1));
+    assert!((2..=5).contains(&resends(&mut head, 1)), "50, 150, 350, 750 ms");
+    head.hear(server(1), replicated(1, 2));
+    head.hear(worker(0), push(1, 0, 2));
+    assert!(resends(&mut head, 1) <= 1, "the one before took a second");
+    assert_eq!(sent(head.tell(Event::Connected(NodeId(2)))), []);
+    assert_eq!(sent(head.tell(Event::Connected(NodeId(1)))).len(), 1, "it may be lost");
+    assert_eq!(head.wait(ms(110)).len(), 1, "and be lost again");
+
+    let mut tail = Node::new(0, EVENTUAL, &[0]);
+    assert_eq!(sent(tail.tell(hand_over(1))).len(), 1);
+    assert!((2..=5).contains(&resends(&mut tail, 1)));
+}
+
+#[test]
+fn log_is_sent_again_to_those_whose_chain_changes() {
+    let mut head = Node::new(0, EVENTUAL, &[0, 1]);
+    let [one, other] = [(0, 1), (1, 2)].map(|(start, end)| shard(start, end, 2));
+    let tables = [[2, 2], [2, 3]].map(|epochs| {
+        let shards = [one, other].into_iter().zip(epochs);
+        shards.map(|(shard, epoch)| {
+            Route::new(ShardRef { epoch: Epoch(epoch), ..shard }, nodes(&[0, 1]))
+        })
+    });
+    head.hear(worker(0), push(1, 0, 1));
+    let hear = |head: &mut Node, version, routes| {
+        let answers = head.hear(REGISTRY, Message::Routing(table(version, routes)));
+        let epoch = |(_, message)| match message {
+            Message::Replicate(entry) => Some(entry.at.epoch.0),
+            _ => None,
+        };
+        Vec::from_iter(answers.into_iter().filter_map(epoch))
+    };
+    let [first, second] = tables;
+    assert_eq!(hear(&mut head, 2, first.collect::<Vec<_>>()), [2, 2, 2, 2]);
+    assert_eq!(hear(&mut head, 3, second.collect()), [3, 3]);
+}
+
 #[test]
 fn old_head_is_refused_by_its_successor_and_stops() {
     let mut old = Node::new(0, EVENTUAL, &[0, 1]);
@@ -69,7 +118,8 @@ fn promoted_head_knows_what_it_has_applied() {
     second.hear(server(0), entry(2, [1.0, 2.0]));
     let again = second.hear(server(0), entry(2, [1.0, 2.0]));
     assert_eq!(again, [(server(0), replicated(1, 2))], "acknowledged again");
-    assert_eq!(second.hear(server(0), entry(4, [1.0, 2.0])), [], "too early");
+    let early = second.ask(server(0), entry(4, [1.0, 2.0]));
+    assert_eq!(refusal(&early), Some(Refusal::Busy), "too early");
     second.route(2, &[1]);
     assert_eq!(second.hear(worker(0), push(2, 0, 1)), [ack(2, 0, 1)]);
     assert_eq!(second.values(), [1.0, 2.0], "applied once");
