@@ -55,6 +55,8 @@ pub struct ClusterState {
     /// Servers that were named for a shard whose state never came to them.
     pub lost: BTreeSet<(NodeId, ShardRef)>,
     pub present_workers: BTreeSet<WorkerId>,
+    /// Number of those whose pushes make a step.
+    pub executors: u64,
     /// Medians of the service times that workers have measured.
     pub services: BTreeMap<NodeId, ServiceTime>,
     pub plan: LoadPlan,

@@ -39,13 +39,16 @@ pub struct ServedBy {
     pub node: NodeId,
     /// Rows that it took as a head.
     pub pushed: RowTimes,
+    /// Rows of the log entries that it took, on the same way as what is pushed to it.
+    pub logged: u64,
     /// Rows that it took from the heads of its chains, or sent on as one, and those that were
     /// pulled.
     pub read: RowTimes,
 }
 
-/// Service time of a server for each row that is pushed to it as a head; and for each that it sends
-/// on as one, takes from the heads of its chains, or answers pulls with.
+/// Service time of a server for each row that all executors push to it as a head; and for each that
+/// it sends on as one, takes from the heads of its chains, or answers pulls with. A row from another
+/// head comes on the way of pushes, and takes the time of one executor's.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -56,8 +59,8 @@ pub struct ServiceTime {
 
 impl ServiceTime {
     /// Returns the seconds for so many rows of each kind.
-    pub fn seconds(self, [pushed, read]: [u64; 2]) -> [f64; 2] {
-        [self.push_ns as f64 * pushed as f64 / 1e9, self.read_ns as f64 * read as f64 / 1e9]
+    pub fn seconds(self, [pushed, read]: [f64; 2]) -> [f64; 2] {
+        [self.push_ns as f64 * pushed / 1e9, self.read_ns as f64 * read / 1e9]
     }
 
     /// Returns true if they differ by more than a tenth.
@@ -83,13 +86,17 @@ pub struct ServiceModel {
 }
 
 impl ServiceModel {
-    /// Takes in an observation, so long after the last one.
-    pub fn observe(&mut self, served: &ServedBy, after: Duration) {
+    /// Takes in an observation of so many executors' steps, so long after the last one.
+    pub fn observe(&mut self, served: &ServedBy, executors: usize, after: Duration) {
         let kept = FORGETTING.max((-after.div_duration_f64(MEMORY)).exp());
         self.weight = self.weight * kept + 1.0;
-        for (sum, rows) in [(&mut self.pushed, served.pushed), (&mut self.read, served.read)] {
+        let ServedBy { pushed, logged, read, .. } = *served;
+        // A server that is no head shows nothing of the time of pushes.
+        let logged = if pushed.count > 0 { logged as f64 / executors.max(1) as f64 } else { 0.0 };
+        for (sum, rows, more) in [(&mut self.pushed, pushed, logged), (&mut self.read, read, 0.0)] {
             let [count, seconds] = *sum;
-            *sum = [count * kept + rows.count as f64, seconds * kept + rows.took.as_secs_f64()];
+            let count = count * kept + rows.count as f64 + more;
+            *sum = [count, seconds * kept + rows.took.as_secs_f64()];
         }
     }
 
@@ -162,8 +169,8 @@ mod tests {
     fn model(times: &[(RowTimes, RowTimes)]) -> ServiceModel {
         let mut model = ServiceModel::default();
         for &(pushed, read) in times {
-            let served = ServedBy { node: NodeId(1), pushed, read };
-            (0..20).for_each(|_| model.observe(&served, Duration::from_secs(1)));
+            let served = ServedBy { node: NodeId(1), pushed, logged: 0, read };
+            (0..20).for_each(|_| model.observe(&served, 1, Duration::from_secs(1)));
         }
         model
     }
@@ -189,13 +196,35 @@ mod tests {
         let mut model = ServiceModel::default();
         for step in 0..500 {
             let took = if step % 10 == 0 { 85 } else { 10 };
-            let served = ServedBy { node: NodeId(1), pushed: rows(1000, took), read: rows(0, 0) };
-            model.observe(&served, Duration::from_millis(took));
+            let (node, pushed, read) = (NodeId(1), rows(1000, took), rows(0, 0));
+            let served = ServedBy { node, pushed, logged: 0, read };
+            model.observe(&served, 1, Duration::from_millis(took));
             if step > 200 {
                 let [pushed, _] = model.nanos();
                 assert!((16.5e3..18.5e3).contains(&pushed.unwrap()), "{pushed:?} at {step}");
             }
         }
+    }
+
+    /// A head of 100 rows, to which four executors push, takes log entries of 200 on the same way.
+    #[test]
+    fn log_entries_count_among_pushes_as_one_executors() {
+        let mut model = ServiceModel::default();
+        for logged in [0_u32, 200, 400] {
+            let pushed = RowTimes {
+                count: 100,
+                took: Duration::from_micros(10_000 + 25 * u64::from(logged)),
+            };
+            let served =
+                ServedBy { node: NodeId(1), pushed, logged: logged.into(), read: rows(0, 0) };
+            (0..20).for_each(|_| model.observe(&served, 4, Duration::from_secs(1)));
+            assert_eq!(estimates([(NodeId(1), &model)])[&NodeId(1)].push_ns, 100_000);
+        }
+        let log_alone =
+            ServedBy { node: NodeId(1), pushed: rows(0, 0), logged: 9, read: rows(9, 3) };
+        let mut model = ServiceModel::default();
+        (0..20).for_each(|_| model.observe(&log_alone, 4, Duration::from_secs(1)));
+        assert_eq!(model.nanos()[0], None);
     }
 
     #[test]

@@ -190,6 +190,7 @@ impl View {
             routing: self.table.routing.clone(),
             hand_overs: self.table.hand_overs.clone(),
             present_workers: self.present_workers.clone(),
+            executors: self.workers.workers.len() as u64,
             services: medians(self.services()),
             plan: self.table.plan.clone(),
             ..ClusterState::default()

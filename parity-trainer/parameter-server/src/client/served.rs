@@ -75,7 +75,7 @@ impl Served {
             let timed = pulled.count + logged;
             let count = timed + if timed > 0 { sent } else { 0 };
             let read = RowTimes { count, took: pulled.took + copied };
-            ServedBy { node, pushed, read }
+            ServedBy { node, pushed, logged, read }
         });
         served.collect()
     }

@@ -20,50 +20,55 @@ const SHARPNESS: i32 = 16;
 /// Shards: their rows, and the servers that hold them, head first.
 pub type Shards = [(u64, Vec<NodeId>)];
 
-/// Rows that are pushed to each server as a head; and those that it sends on as one, takes from the
-/// heads of its chains, or answers pulls with.
+/// Rows that come to each server in a step, from each executor where it is the head; and those that
+/// it sends on as one, takes from the heads of its chains, or answers pulls with.
 type Work = BTreeMap<NodeId, [u64; 2]>;
-
-/// Work of a chain's servers in a step for each row: the head takes pushes and sends log entries,
-/// those that follow it take them, and the tail answers pulls.
-fn roles(chain: &[NodeId]) -> impl Iterator<Item = (NodeId, [u64; 2])> + '_ {
-    let head = chain.first().map(|&head| (head, [1, u64::from(chain.len() > 1)]));
-    let readers = chain.iter().skip(1).chain(chain.last());
-    head.into_iter().chain(readers.map(|&reader| (reader, [0, 1])))
-}
-
-fn add(work: &mut Work, size: u64, chain: &[NodeId]) {
-    for (node, times) in roles(chain) {
-        let [pushed, read] = work.entry(node).or_default();
-        (*pushed, *read) = (*pushed + size * times[0], *read + size * times[1]);
-    }
-}
-
-fn take_off(work: &mut Work, size: u64, chain: &[NodeId]) {
-    for (node, times) in roles(chain) {
-        let [pushed, read] = work.entry(node).or_default();
-        *pushed = pushed.saturating_sub(size * times[0]);
-        *read = read.saturating_sub(size * times[1]);
-    }
-}
-
-fn work(shards: &Shards) -> Work {
-    let mut all = Work::new();
-    shards.iter().for_each(|(size, chain)| add(&mut all, *size, chain));
-    all
-}
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Servers {
     pub times: BTreeMap<NodeId, ServiceTime>,
     /// Servers of which no time is known yet: they get one shard, and show what they can do.
     pub untried: BTreeSet<NodeId>,
+    pub executors: u64,
 }
 
 impl Servers {
+    /// Work of a chain's servers in a step for each row: the head takes pushes and sends log
+    /// entries, those that follow it take them, and the tail answers pulls.
+    fn roles<'a>(&self, chain: &'a [NodeId]) -> impl Iterator<Item = (NodeId, [u64; 2])> + use<'a> {
+        let head = [self.executors.max(1), u64::from(chain.len() > 1)];
+        let head = chain.first().map(|&node| (node, head));
+        let followers = chain.iter().skip(1).map(|&node| (node, [1, 1]));
+        let tail = chain.last().map(|&node| (node, [0, 1]));
+        head.into_iter().chain(followers).chain(tail)
+    }
+
+    fn add(&self, work: &mut Work, size: u64, chain: &[NodeId]) {
+        for (node, times) in self.roles(chain) {
+            let [pushed, read] = work.entry(node).or_default();
+            (*pushed, *read) = (*pushed + size * times[0], *read + size * times[1]);
+        }
+    }
+
+    fn take_off(&self, work: &mut Work, size: u64, chain: &[NodeId]) {
+        for (node, times) in self.roles(chain) {
+            let [pushed, read] = work.entry(node).or_default();
+            *pushed = pushed.saturating_sub(size * times[0]);
+            *read = read.saturating_sub(size * times[1]);
+        }
+    }
+
+    fn work(&self, shards: &Shards) -> Work {
+        let mut all = Work::new();
+        shards.iter().for_each(|(size, chain)| self.add(&mut all, *size, chain));
+        all
+    }
+
     /// Each server's seconds for its work of both kinds.
     fn all(&self, work: &Work) -> impl Iterator<Item = ([f64; 2], NodeId)> {
-        work.iter().map(|(node, &rows)| {
+        let executors = self.executors.max(1) as f64;
+        work.iter().map(move |(node, &[pushed, read])| {
+            let rows = [pushed as f64 / executors, read as f64];
             let service = self.times.get(node);
             (service.map_or([0.0; 2], |service| service.seconds(rows)), *node)
         })
@@ -93,7 +98,7 @@ impl Servers {
 
     /// Returns the seconds of a step with these shards.
     pub fn slowest(&self, shards: &Shards) -> f64 {
-        self.worst(&work(shards)).1
+        self.worst(&self.work(shards)).1
     }
 }
 
@@ -151,7 +156,7 @@ impl<'a> Search<'a> {
         servers: &'a Servers,
         room: impl Fn(NodeId, usize) -> usize,
     ) -> Self {
-        let mut work = work(shards);
+        let mut work = servers.work(shards);
         for &node in servers.times.keys() {
             work.entry(node).or_default();
         }
@@ -200,8 +205,8 @@ impl<'a> Search<'a> {
                     let next = chain.iter().copied().filter(|node| node != from).chain([to]);
                     let next = Vec::from_iter(next);
                     let mut work = self.work.clone();
-                    take_off(&mut work, size, chain);
-                    add(&mut work, size, &next);
+                    self.servers.take_off(&mut work, size, chain);
+                    self.servers.add(&mut work, size, &next);
                     let score = self.servers.score(&work);
                     if best.as_ref().is_none_or(|best| score < best.score) {
                         best = Some(Move { shard, chain: next, work, score });
@@ -223,7 +228,8 @@ mod tests {
 
     fn servers(row_ns: &[u64]) -> Servers {
         let times = row_ns.iter().map(|&ns| ServiceTime { push_ns: ns, read_ns: ns });
-        Servers { times: (0..).map(NodeId).zip(times).collect(), ..Servers::default() }
+        let times = (0..).map(NodeId).zip(times).collect();
+        Servers { times, executors: 4, ..Servers::default() }
     }
 
     fn spread(count: u64, servers: u64, replicas: u64) -> Vec<(u64, Vec<NodeId>)> {
@@ -261,7 +267,10 @@ mod tests {
     fn heads_are_spread_by_the_time_of_their_pushes() {
         let chain = |nodes: [u64; 2]| (100, nodes.map(NodeId).to_vec());
         let shards = [chain([0, 1]), chain([0, 1]), chain([0, 2]), chain([0, 2])];
-        assert_eq!(Vec::from_iter(work(&shards).into_values()), [[400, 400], [0, 400], [0, 400]]);
+        assert_eq!(
+            Vec::from_iter(servers(&[]).work(&shards).into_values()),
+            [[1600, 400], [200, 400], [200, 400]]
+        );
         let mut servers = servers(&[10; 4]);
         servers.times.values_mut().for_each(|time| time.push_ns = 40);
         assert!((servers.slowest(&shards) - 20e-6).abs() < 1e-9, "pushes, then reads");

@@ -127,15 +127,15 @@ fn pulled_parts_are_put_together_with_the_clocks_of_all() {
         own: Clock(4),
         values: vec![1.0, 2.0, 2.0, 2.0].into(),
         updates: Vec::new(),
-        served: vec![served(0, [(0, 0), (1, 1)]), served(1, [(0, 0), (3, 1)])],
+        served: vec![served(0, 0, [(0, 0), (1, 1)]), served(1, 0, [(0, 0), (3, 1)])],
     };
     assert_eq!(ended, done(handle, Ok(Some(pulled))));
 }
 
 /// Rows pushed and read, with the milliseconds that they took.
-fn served(node: u64, [pushed, read]: [(u64, u64); 2]) -> ServedBy {
+fn served(node: u64, logged: u64, [pushed, read]: [(u64, u64); 2]) -> ServedBy {
     let rows = |(count, took)| RowTimes { count, took: ms(took) };
-    ServedBy { node: NodeId(node), pushed: rows(pushed), read: rows(read) }
+    ServedBy { node: NodeId(node), pushed: rows(pushed), logged, read: rows(read) }
 }
 
 /// Executors push in each step, and one of them pulls; another one may from some step on.
@@ -151,7 +151,11 @@ fn work_of_steps_without_a_pull_is_not_counted_with_the_first_pull() {
     let [ClientAction::Done { outcome: Ok(Some(pulled)), .. }] = &ended[..] else {
         panic!("{ended:?}");
     };
-    assert_eq!(pulled.served, [served(0, [(4, 5), (4, 4)])], "the last step's push and the pull");
+    assert_eq!(
+        pulled.served,
+        [served(0, 0, [(4, 5), (4, 4)])],
+        "the last step's push and the pull"
+    );
 }
 
 /// A head that waits for its follower is not slow: the follower is, by what is heard of most of its
@@ -181,8 +185,8 @@ fn time_of_a_log_entry_counts_for_those_that_follow() {
         panic!("the pull is not done");
     };
     // Its part of the pull took 33 ms since time 0.
-    let follower = served(1, [(0, 0), (4 + 4, 20 + 33)]);
-    let heads = [(0, 1), (2, 1), (3, 2)].map(|(node, rows)| served(node, [(rows, 2), (0, 0)]));
+    let follower = served(1, 4, [(0, 0), (4 + 4, 20 + 33)]);
+    let heads = [(0, 1), (2, 1), (3, 2)].map(|(node, rows)| served(node, 0, [(rows, 2), (0, 0)]));
     assert_eq!(pulled.served, [&heads[..1], &[follower], &heads[1..]].concat());
 }
 

@@ -31,13 +31,14 @@ pub(super) struct ServiceMeter {
 }
 
 impl ServiceMeter {
-    /// Takes in what a step was served. Returns what is to be told, as it has changed; nothing of a
+    /// Takes in what a step of so many executors was served. Returns what is to be told, as it has changed; nothing of a
     /// server that is not known any longer. With each routing table all begins anew: copies of
     /// shards make servers slow meanwhile.
     pub(super) fn observe(
         &mut self,
         now: Duration,
         table: Revision,
+        executors: usize,
         served: &[ServedBy],
     ) -> Vec<(NodeId, Option<ServiceTime>)> {
         let is_changed = table != std::mem::replace(&mut self.table, table);
@@ -45,7 +46,8 @@ impl ServiceMeter {
             for served in served {
                 let new = || Measured { told_at: now, ..Measured::default() };
                 let measured = self.servers.entry(served.node).or_insert_with(new);
-                measured.model.observe(served, now.saturating_sub(measured.seen_at));
+                let after = now.saturating_sub(measured.seen_at);
+                measured.model.observe(served, executors, after);
                 measured.seen_at = now;
             }
         }
@@ -92,15 +94,15 @@ mod tests {
         let mut meter = ServiceMeter::default();
         let mut told = Vec::new();
         let table = Revision(1);
-        meter.observe(second(0), table, &[]);
+        meter.observe(second(0), table, 1, &[]);
         for now in 0..60 {
             let served = |node, ms| {
                 let rows = RowTimes { count: 100, took: Duration::from_millis(ms) };
-                ServedBy { node: NodeId(node), pushed: rows, read: rows }
+                ServedBy { node: NodeId(node), pushed: rows, logged: 0, read: rows }
             };
             let served = [served(1, 10), served(2, if now < 20 { 10 } else { 80 })];
             let served = if now < 40 { &served[..] } else { &served[..1] };
-            for (node, time) in meter.observe(second(now), table, served) {
+            for (node, time) in meter.observe(second(now), table, 1, served) {
                 told.push((now, node.0, time.map_or(0, |time| time.push_ns / 1000)));
             }
         }
@@ -111,7 +113,7 @@ mod tests {
         let last = rest().rfind(|(now, ..)| *now < 40).map(|&(.., us)| us);
         assert!(last.is_some_and(|us| us > 550), "{told:?}");
         assert_eq!(told.last(), Some(&(59, 2, 0)), "{told:?}");
-        let gone = meter.observe(second(60), Revision(2), &[]);
+        let gone = meter.observe(second(60), Revision(2), 1, &[]);
         assert_eq!(gone, [(NodeId(1), None)], "measured under another table");
     }
 }
