@@ -66,8 +66,8 @@ impl LoadMemory {
     }
 
     /// Takes in how long the slowest server takes now. Returns the plan before the last one if that
-    /// turned out to save nothing; but not if the load has changed since, and that one would be no
-    /// better now.
+    /// turned out to save nothing; but not if the load has changed since, so that it would be slow
+    /// now, too.
     fn judge(&mut self, now: Duration, slowest: f64, servers: &Servers) -> Option<LoadPlan> {
         let is_changed = slowest > std::mem::replace(&mut self.slowest, slowest) * CHANGED;
         let last = self.unproven.take();
@@ -75,10 +75,10 @@ impl LoadMemory {
         if last.as_ref().is_some_and(|plan| slowest < plan.before * (1.0 - HELPED)) {
             self.gain = PROVEN_GAIN;
         }
-        let is_no_better = |plan: &Unproven| {
-            slowest > plan.before * CHANGED && servers.slowest(&plan.shards) > slowest
+        let is_another_load = |plan: &Unproven| {
+            slowest.min(servers.slowest(&plan.shards)) > plan.before * CHANGED
         };
-        let failed = last.filter(|plan| slowest > plan.limit && !is_no_better(plan));
+        let failed = last.filter(|plan| slowest > plan.limit && !is_another_load(plan));
         let Some(Unproven { earlier, before, .. }) = failed else {
             if is_changed || had_plan {
                 self.patience = 1;
