@@ -6,12 +6,12 @@
 
 use super::peers::wrk;
 use super::prepare;
+use super::processor::stay_on;
 use super::report::Aim::{AtLeast, AtMost};
 use super::report::{MODELS, Spread, in_turns, publish, ratio, spread};
 use crate::cluster::{ANY_PORT, Cluster};
 use crate::models::{repository, write};
 use crate::prelude::*;
-use crate::process::stay_on;
 use parapet_onnx::GraphBuilder;
 
 const SERVED: Place = Place::Core(1);

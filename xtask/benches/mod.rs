@@ -5,6 +5,7 @@ mod load_distribution;
 mod overload;
 mod parameter_server;
 mod peers;
+mod processor;
 mod proxy;
 pub(crate) mod report;
 mod serving;

@@ -7,13 +7,13 @@
 //! turns. Needs nginx, wrk, h2load and the models of `cargo xtask demo`.
 
 use super::peers::{h2load, start_emulated, start_nginx, wrk};
+use super::processor::{processor_seconds, stay_on};
 use super::report::Aim::{AtLeast, AtMost};
 use super::report::{self, FRONTEND, in_turns, ratio, spread};
 use super::{configuration, prepare};
 use crate::cluster::Cluster;
 use crate::models::figure;
 use crate::prelude::*;
-use crate::process::{processor_seconds, stay_on};
 
 /// The clients' and the instances' core.
 const OTHERS: usize = 0;
