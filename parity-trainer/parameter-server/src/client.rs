@@ -23,6 +23,9 @@ use served::Served;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(u64);
 
+/// Times `resend` that an answer is waited for, at most.
+const PATIENCE: u32 = 16;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientArray {
     /// Numbers in a row.
@@ -34,7 +37,7 @@ pub struct ClientArray {
 /// Bounds and intervals of a client (PS-8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// Time until an unanswered part is resent; up to 16 times as long while others are answered.
+    /// Time until an unanswered part is resent, at least.
     pub resend: Duration,
     /// After how long a part that was refused for now is sent again.
     pub retry: Duration,
@@ -153,7 +156,9 @@ pub struct Client {
     served: Served,
     next_handle: u64,
     next_request: u64,
-    answered: Duration,
+    /// How long a server's answer may take: twice what others took, and twice as long with each
+    /// resend. What is large and slow should not be made slower by sending it over and over.
+    waits: BTreeMap<NodeId, Duration>,
     now: Duration,
     actions: Vec<ClientAction>,
 }
@@ -243,17 +248,26 @@ impl Client {
     }
 
     fn due(&self, part: &Part) -> Option<Duration> {
-        part.due(self.config.resend, self.answered)
+        part.due(self.wait(part.to))
+    }
+
+    fn wait(&self, to: Option<NodeId>) -> Duration {
+        let wait = to.and_then(|to| self.waits.get(&to)).copied().unwrap_or_default();
+        wait.clamp(self.config.resend, PATIENCE * self.config.resend)
     }
 
     fn send_again(&mut self, is_one: impl Fn(&Self, &Running, &Part) -> bool) {
-        let mut changed = Vec::new();
+        let (mut changed, mut asked) = (Vec::new(), BTreeSet::new());
         for (&handle, running) in &self.tasks {
             for (place, part) in running.parts.iter().enumerate() {
                 if is_one(self, running, part) {
                     changed.push((handle, place));
+                    asked.extend(part.to.filter(|_| matches!(part.state, State::Sent { .. })));
                 }
             }
+        }
+        for to in asked {
+            self.waits.insert(to, 2 * self.wait(Some(to)));
         }
         for (handle, place) in changed {
             let running = self.tasks.get_mut(&handle);

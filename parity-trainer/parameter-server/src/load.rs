@@ -47,8 +47,8 @@ pub struct ServedBy {
 }
 
 /// Service time of a server for each row that all executors push to it as a head; and for each that
-/// it sends on as one, takes from the heads of its chains, or answers pulls with. A row from another
-/// head comes on the way of pushes, and takes the time of one executor's.
+/// it sends on as one, takes from other heads, or answers pulls with. A row from another head comes
+/// on the way of pushes, too, and takes the time of one executor's there.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]

@@ -147,11 +147,6 @@ impl Resend {
         self.wait = Duration::ZERO;
     }
 
-    /// Makes it due: what was sent is lost.
-    fn lose(&mut self) {
-        (self.sent, self.wait) = (Duration::ZERO, Duration::ZERO);
-    }
-
     fn begin(&mut self, now: Duration) {
         (self.since, self.sent) = (now, now);
     }

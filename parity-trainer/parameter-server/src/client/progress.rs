@@ -10,10 +10,6 @@ use crate::{
     ShardRef, Values,
 };
 
-/// Times `resend` that a part is waited for while answers to others come: what is large and slow
-/// should not be made slower by sending it twice.
-const PATIENCE: u32 = 16;
-
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum State {
     Ready,
@@ -45,8 +41,18 @@ impl Part {
         matches!(self.state, State::Done(_))
     }
 
-    /// The answer has come. Returns the server that was asked, if it did it all alone.
-    fn end(&mut self, reply: Option<PullReply>) -> Option<NodeId> {
+    /// The answer has come, and but for what held it would have by then. Returns the server that was
+    /// asked, if it did it all alone.
+    fn end(
+        &mut self,
+        reply: Option<PullReply>,
+        done: Duration,
+        waits: &mut BTreeMap<NodeId, Duration>,
+    ) -> Option<NodeId> {
+        if let (&State::Sent { at }, Some(to)) = (&self.state, self.to) {
+            let wait = waits.entry(to).or_default();
+            *wait = (2 * done.saturating_sub(at)).max(*wait * 31 / 32);
+        }
         self.state = State::Done(reply);
         self.to.filter(|_| !self.is_delayed)
     }
@@ -55,10 +61,10 @@ impl Part {
         matches!(self.state, State::Sent { .. }) && self.epoch == Some(epoch)
     }
 
-    /// When it is to be sent again, if the last answer to anything came at `answered`.
-    pub(super) fn due(&self, resend: Duration, answered: Duration) -> Option<Duration> {
+    /// When it is to be sent again, if an answer may take so long.
+    pub(super) fn due(&self, wait: Duration) -> Option<Duration> {
         match self.state {
-            State::Sent { at } => Some((at.max(answered) + resend).min(at + PATIENCE * resend)),
+            State::Sent { at } => Some(at + wait),
             State::Delayed { until } => Some(until),
             State::Ready | State::Done(_) => None,
         }
@@ -173,7 +179,6 @@ impl Client {
     }
 
     fn pushed(&mut self, at: ShardRef, clock: Clock, micros: [u32; 2]) {
-        self.answered = self.now;
         let array = at.array;
         let [held, copied] = micros.map(|micros| Duration::from_micros(micros.into()));
         // Refused ones may have waited for this one; an answer may be older than a cut.
@@ -196,10 +201,12 @@ impl Client {
                     continue;
                 }
                 if is_acknowledged && !part.is_done() {
-                    let times = [running.submitted, self.now.saturating_sub(held)];
+                    let done = self.now.saturating_sub(held);
                     let mut routes = self.routing.overlapping(array, at.range);
                     let route = routes.find(|route| route.epoch == at.epoch);
-                    if let (Some(node), Some(route)) = (part.end(None), route) {
+                    let node = part.end(None, done, &mut self.waits);
+                    if let (Some(node), Some(route)) = (node, route) {
+                        let times = [running.submitted, done];
                         self.served.pushed(node, part.range.len(), times, copied, route);
                     }
                     changed = true;
@@ -222,7 +229,6 @@ impl Client {
         if width.is_none_or(|width| reply.values.check(rows, width).is_err()) {
             return;
         }
-        self.answered = self.now;
         let Some(request) = reply.request else {
             return self.refresh(reply);
         };
@@ -231,10 +237,9 @@ impl Client {
             && let Some(running) = self.tasks.get_mut(&handle)
             && let Some(part) = running.parts.iter_mut().find(is_it)
         {
-            let held = Duration::from_micros(reply.held_us.into());
-            if let Some(node) = part.end(Some(reply)) {
-                let times = [running.submitted, self.now.saturating_sub(held)];
-                self.served.pulled(node, part.range.len(), times);
+            let done = self.now.saturating_sub(Duration::from_micros(reply.held_us.into()));
+            if let Some(node) = part.end(Some(reply), done, &mut self.waits) {
+                self.served.pulled(node, part.range.len(), [running.submitted, done]);
             }
             self.note(handle);
             self.finish(handle);

@@ -20,9 +20,9 @@ const SHARPNESS: i32 = 16;
 /// Shards: their rows, and the servers that hold them, head first.
 pub type Shards = [(u64, Vec<NodeId>)];
 
-/// Rows that come to each server in a step, from each executor where it is the head; and those that
-/// it sends on as one, takes from the heads of its chains, or answers pulls with.
-type Work = BTreeMap<NodeId, [u64; 2]>;
+/// Rows that come to each server in a step, in those that all executors push; and those that it
+/// sends on as a head, takes from other heads, or answers pulls with.
+type Work = BTreeMap<NodeId, [f64; 2]>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Servers {
@@ -33,42 +33,28 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Work of a chain's servers in a step for each row: the head takes pushes and sends log
-    /// entries, those that follow it take them, and the tail answers pulls.
-    fn roles<'a>(&self, chain: &'a [NodeId]) -> impl Iterator<Item = (NodeId, [u64; 2])> + use<'a> {
-        let head = [self.executors.max(1), u64::from(chain.len() > 1)];
-        let head = chain.first().map(|&node| (node, head));
-        let followers = chain.iter().skip(1).map(|&node| (node, [1, 1]));
-        let tail = chain.last().map(|&node| (node, [0, 1]));
-        head.into_iter().chain(followers).chain(tail)
-    }
-
-    fn add(&self, work: &mut Work, size: u64, chain: &[NodeId]) {
-        for (node, times) in self.roles(chain) {
+    /// Adds the work of a chain's servers in a step, for so many rows: the head takes pushes and
+    /// sends log entries, those that follow it take them, and the tail answers pulls.
+    fn add(&self, work: &mut Work, size: f64, chain: &[NodeId]) {
+        let head = chain.first().map(|node| (node, [1.0, f64::from(chain.len() > 1)]));
+        let entry = [1.0 / self.executors.max(1) as f64, 1.0];
+        let followers = chain.iter().skip(1).map(|node| (node, entry));
+        let tail = chain.last().map(|node| (node, [0.0, 1.0]));
+        for (&node, times) in head.into_iter().chain(followers).chain(tail) {
             let [pushed, read] = work.entry(node).or_default();
             (*pushed, *read) = (*pushed + size * times[0], *read + size * times[1]);
         }
     }
 
-    fn take_off(&self, work: &mut Work, size: u64, chain: &[NodeId]) {
-        for (node, times) in self.roles(chain) {
-            let [pushed, read] = work.entry(node).or_default();
-            *pushed = pushed.saturating_sub(size * times[0]);
-            *read = read.saturating_sub(size * times[1]);
-        }
-    }
-
     fn work(&self, shards: &Shards) -> Work {
         let mut all = Work::new();
-        shards.iter().for_each(|(size, chain)| self.add(&mut all, *size, chain));
+        shards.iter().for_each(|(size, chain)| self.add(&mut all, *size as f64, chain));
         all
     }
 
     /// Each server's seconds for its work of both kinds.
     fn all(&self, work: &Work) -> impl Iterator<Item = ([f64; 2], NodeId)> {
-        let executors = self.executors.max(1) as f64;
-        work.iter().map(move |(node, &[pushed, read])| {
-            let rows = [pushed as f64 / executors, read as f64];
+        work.iter().map(|(node, &rows)| {
             let service = self.times.get(node);
             (service.map_or([0.0; 2], |service| service.seconds(rows)), *node)
         })
@@ -205,8 +191,8 @@ impl<'a> Search<'a> {
                     let next = chain.iter().copied().filter(|node| node != from).chain([to]);
                     let next = Vec::from_iter(next);
                     let mut work = self.work.clone();
-                    self.servers.take_off(&mut work, size, chain);
-                    self.servers.add(&mut work, size, &next);
+                    self.servers.add(&mut work, -(size as f64), chain);
+                    self.servers.add(&mut work, size as f64, &next);
                     let score = self.servers.score(&work);
                     if best.as_ref().is_none_or(|best| score < best.score) {
                         best = Some(Move { shard, chain: next, work, score });
@@ -269,7 +255,7 @@ mod tests {
         let shards = [chain([0, 1]), chain([0, 1]), chain([0, 2]), chain([0, 2])];
         assert_eq!(
             Vec::from_iter(servers(&[]).work(&shards).into_values()),
-            [[1600, 400], [200, 400], [200, 400]]
+            [[400.0, 400.0], [50.0, 400.0], [50.0, 400.0]]
         );
         let mut servers = servers(&[10; 4]);
         servers.times.values_mut().for_each(|time| time.push_ns = 40);

@@ -454,19 +454,23 @@ impl Replica {
         }
     }
 
-    /// Sends again at once what may have been lost on the way to this server.
+    /// Sends again what may have been lost on the way to this server.
     pub(super) fn connected(&mut self, node: NodeId, context: &mut Context) {
         if self.successor(context.node) == Some(node) {
-            self.resend.lose();
+            self.send_log(context);
         }
-        if let Some(outgoing) = self.outgoing.as_mut().filter(|copy| copy.to == node) {
-            outgoing.resend.lose();
-        }
-        self.tick(context);
+        self.outgoing.iter_mut().for_each(|copy| copy.resend.hurry());
+    }
+
+    /// Sends all of the log, as if for the first time.
+    pub(super) fn send_log(&mut self, context: &mut Context) {
+        self.resend = Resend::default();
+        self.resend.begin(context.now);
+        self.resend_log(context);
     }
 
     /// Sends the oldest entries that are not acknowledged to the successor.
-    pub(super) fn resend_log(&mut self, context: &mut Context) {
+    fn resend_log(&mut self, context: &mut Context) {
         let Some(next) = self.successor(context.node) else {
             return;
         };

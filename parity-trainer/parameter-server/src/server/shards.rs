@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::replica::Replica;
 use super::transfer::Incoming;
-use super::{Action, ArrayConfig, Context, Resend};
+use super::{Action, ArrayConfig, Context};
 use crate::{
     Answer, ArrayId, Epoch, Key, KeyRange, Message, Operation, Peer, PushAggregator, RangedClocks,
     Refusal, Request, Route, Routing, Seq, ShardRef, Store,
@@ -254,7 +254,6 @@ impl Replica {
         self.waiting.clear();
         self.readers.clear();
         self.outgoing = None;
-        self.resend = Resend::default();
         self.refused_by.clear();
         self.fenced = None;
     }
@@ -264,8 +263,7 @@ impl Replica {
         if self.successor(context.node).is_none() {
             self.commit(self.applied, context);
         } else {
-            self.resend.begin(context.now);
-            self.resend_log(context);
+            self.send_log(context);
         }
         self.set_members(context);
     }

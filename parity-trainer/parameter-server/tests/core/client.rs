@@ -191,17 +191,25 @@ fn time_of_a_log_entry_counts_for_those_that_follow() {
 }
 
 #[test]
-fn part_without_an_answer_is_sent_again_later_while_others_are_answered() {
+fn part_is_sent_again_when_its_server_has_usually_answered_and_ever_more_rarely() {
     let mut client = Harness::new(256, Consistency::Eventual);
     let (_, first) = client.submit(rows(), 1);
-    assert_eq!(client.0.next_timer(), Some(ms(100)));
     assert_eq!(client.tell(99, ClientEvent::Tick), []);
+    for at in [100, 300, 700, 1_500, 3_100, 4_700] {
+        assert_eq!(client.0.next_timer(), Some(ms(at)));
+        assert_eq!(messages(client.tell(at, ClientEvent::Tick)), first);
+    }
+    let mut client = Harness::new(256, Consistency::Eventual);
+    client.submit(rows(), 1);
+    client.hear(400, push_ack(shard(0, 4, 1), 0, 1));
     client.submit(rows(), 2);
-    client.hear(60, push_ack(shard(0, 4, 1), 0, 2));
-    assert_eq!(client.0.next_timer(), Some(ms(160)));
-    client.hear(1_590, reply(shard(0, 4, 1), None, 1, 1, 0.0));
-    assert_eq!(client.0.next_timer(), Some(ms(1_600)), "patience ends");
-    assert_eq!(messages(client.tell(1_600, ClientEvent::Tick)), first);
+    assert_eq!(client.0.next_timer(), Some(ms(800)), "answers take 400 ms");
+    let request = Request::Push { worker: WorkerId(0), clock: Clock(2) };
+    let at = shard(0, 4, 1);
+    let held = Answer { at, request, held_us: 590_000, copied_us: 0, refusal: None };
+    client.hear(600, Message::Answer(held));
+    client.submit(rows(), 3);
+    assert_eq!(client.0.next_timer(), Some(ms(775)), "what it waited for does not count");
 }
 
 #[test]

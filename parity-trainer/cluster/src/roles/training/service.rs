@@ -31,9 +31,9 @@ pub(super) struct ServiceMeter {
 }
 
 impl ServiceMeter {
-    /// Takes in what a step of so many executors was served. Returns what is to be told, as it has changed; nothing of a
-    /// server that is not known any longer. With each routing table all begins anew: copies of
-    /// shards make servers slow meanwhile.
+    /// Takes in what a step of so many executors was served. Returns what is to be told, as it has
+    /// changed; nothing of a server that is not known any longer. With each routing table all begins
+    /// anew: copies of shards make servers slow meanwhile.
     pub(super) fn observe(
         &mut self,
         now: Duration,

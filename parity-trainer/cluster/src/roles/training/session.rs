@@ -356,10 +356,8 @@ impl Training {
         let now = self.since.elapsed();
         self.changes.end(now, step, members);
         let mut reports = Vec::from_iter(self.pace.end_step(now).map(Report::Pace));
-        let (table, executors) = {
-            let view = self.view.borrow();
-            (view.table.revision, view.workers.workers.len())
-        };
+        let table = self.view.borrow().table.revision;
+        let executors = self.view.borrow().workers.workers.len();
         for (node, time) in self.service.observe(now, table, executors, &served) {
             match time {
                 Some(time) => reports.push(Report::Service(node, time)),
