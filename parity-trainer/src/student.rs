@@ -14,9 +14,9 @@ const HIDDEN: [usize; 14] = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512,
 /// Networks that cost so many times too much end a search.
 const FAR: f64 = 2.5;
 
-/// Networks that learn samples of this shape, from narrow to wide: a list for each architecture.
-/// `deployed` is the deployed model's network, where it is known; `are_sequences` if samples may
-/// have any number of steps.
+/// Networks that learn samples of this shape, from narrow to wide: a list for each architecture,
+/// MLPs last. `deployed` is the deployed model's network, where it is known; `are_sequences` if samples
+/// may have any number of steps.
 pub fn students(
     shape: &[usize],
     deployed: Option<&NetworkSpec>,
@@ -38,11 +38,10 @@ pub fn students(
     {
         families.push(family);
     }
-    let has_mlps = families.is_empty() || matches!(deployed, Some(NetworkSpec::Mlp { .. }));
     let widths =
         |family| CHANNELS.map(|width| NetworkSpec::Convolutional { family, width }).to_vec();
     let mut students: Vec<_> = families.into_iter().map(widths).collect();
-    if has_mlps {
+    if !are_sequences {
         let inputs: usize = shape.iter().product();
         students.extend([1, 2].map(|layers| {
             let widths = |hidden| [vec![inputs], vec![hidden; layers]].concat();
@@ -88,12 +87,16 @@ mod tests {
         assert_eq!(names(&[16], None), ["mlp:16,16", "mlp:16,16,16"]);
         assert_eq!(names(&[4, 3], None), ["mlp:12,16", "mlp:12,16,16"]);
         let images = ["lenet:4", "lenet:4x3", "resnet6:4", "resnet8-strided:4", "resnet14:4"];
-        assert_eq!(names(&[1, 28, 28], Some("resnet14:24")), images);
-        assert_eq!(names(&[1, 28, 28], Some("resnet6")), images[..4]);
-        assert_eq!(names(&[3, 8, 8], Some("vgg11")), ["vgg11:4"]);
-        assert_eq!(names(&[3, 8, 8], Some("mlp:192,7"))[0], "mlp:192,16");
         let mlps = ["mlp:256,16", "mlp:256,16,16"];
-        assert_eq!(names(&[1, 16, 16], Some("mlp:256,32")), [&images[..4], &mlps].concat());
+        let convolutional = |deployed| {
+            let mut names = names(&[1, 16, 16], Some(deployed));
+            assert_eq!(names.split_off(names.len() - 2), mlps);
+            names
+        };
+        assert_eq!(convolutional("resnet14:24"), images);
+        assert_eq!(convolutional("resnet6"), images[..4]);
+        assert_eq!(convolutional("mlp:256,32"), images[..4]);
+        assert_eq!(names(&[3, 8, 8], Some("vgg11"))[0], "vgg11:4");
     }
 
     #[test]

@@ -75,9 +75,8 @@ impl LoadMemory {
         if last.as_ref().is_some_and(|plan| slowest < plan.before * (1.0 - HELPED)) {
             self.gain = PROVEN_GAIN;
         }
-        let is_another_load = |plan: &Unproven| {
-            slowest.min(servers.slowest(&plan.shards)) > plan.before * CHANGED
-        };
+        let is_another_load =
+            |plan: &Unproven| slowest.min(servers.slowest(&plan.shards)) > plan.before * CHANGED;
         let failed = last.filter(|plan| slowest > plan.limit && !is_another_load(plan));
         let Some(Unproven { earlier, before, .. }) = failed else {
             if is_changed || had_plan {

@@ -236,6 +236,10 @@ fn known_network(deployed: &Deployed) -> Option<NetworkSpec> {
     deployed.network.as_deref()?.parse().ok()
 }
 
+/// Channels of a convolutional student beside which no MLP need be tried. Engines are slow with few
+/// channels: where the deployed model answers in microseconds, all convolutional ones may have two.
+const NARROW: usize = 8;
+
 impl Inputs {
     /// The widest network of each architecture whose parity query costs no more than allowed; the
     /// cheapest if none is that cheap.
@@ -245,7 +249,15 @@ impl Inputs {
         let (timer, mut found) = (self.timer()?, Vec::<(NetworkSpec, f64)>::new());
         let known = known_network(deployed);
         let shape = &data.train.shape;
+        let most = settings.max_cost();
         for family in students(shape, known.as_ref(), deployed.is_of_sequences) {
+            let is_wide = |(network, cost): &(NetworkSpec, f64)| {
+                let wide = matches!(network, NetworkSpec::Convolutional { width: NARROW.., .. });
+                wide && *cost <= most
+            };
+            if matches!(family[..], [NetworkSpec::Mlp { .. }, ..]) && found.iter().any(is_wide) {
+                continue;
+            }
             let cost = |network: &NetworkSpec| {
                 let mut network = trial(network, &data.train.shape, deployed.model.outputs())?;
                 network.normalise(&samples)?;
@@ -253,16 +265,15 @@ impl Inputs {
                 let slots = SlotNetwork::new(network, self.run.code.k, shape, false);
                 timer.ratio(&slots.to_onnx()?, slots.input_shape())
             };
-            found.extend(widest(&family, settings.max_cost(), cost)?);
+            found.extend(widest(&family, most, cost)?);
         }
         found.sort_by(|(_, one), (_, other)| one.total_cmp(other));
-        let within = found.iter().filter(|(_, cost)| *cost <= settings.max_cost()).count();
+        let within = found.iter().filter(|(_, cost)| *cost <= most).count();
         found.truncate(within.max(1));
         for (network, cost) in &found {
             eprintln!("{network}: a parity query takes {cost:.2} times as long as a query");
         }
         if within == 0 {
-            let most = settings.max_cost();
             eprintln!("warning: no network is within --max-cost {most}; the cheapest is taken");
         }
         Ok(found.into_iter().map(|(network, _)| network).collect())
