@@ -23,6 +23,10 @@ const FORGETTING: f64 = 0.95;
 /// throttled stands still every tenth of a second, and is fast in between.
 const MEMORY: Duration = Duration::from_secs(2);
 
+/// Factor by which a server's two times may be in another ratio than others' by chance: which of the
+/// servers answers first, and how many log entries are on the way before a pull.
+const CHANCE: f64 = 3.0;
+
 /// Observations before an estimate, by weight.
 const LEAST: f64 = 4.0;
 
@@ -110,7 +114,8 @@ impl ServiceModel {
 }
 
 /// Returns the service times of the servers that are known. One that did rows of one kind alone
-/// takes for the other kind as many times more or less as servers usually do.
+/// takes for the other kind as many times more or less as servers usually do; and so does one that
+/// did both, unless its reads are far from that.
 pub fn estimates<'a>(
     models: impl IntoIterator<Item = (NodeId, &'a ServiceModel)>,
 ) -> BTreeMap<NodeId, ServiceTime> {
@@ -121,6 +126,10 @@ pub fn estimates<'a>(
     both.sort_unstable_by(f64::total_cmp);
     let usual = both.get(both.len() / 2).copied().unwrap_or(1.0);
     let time = |(node, [push, read]): (NodeId, [Option<f64>; 2])| {
+        let is_chance = |read: f64| {
+            push.is_some_and(|push| (1.0 / CHANCE..CHANCE).contains(&(read * usual / push)))
+        };
+        let read = read.filter(|&read| !is_chance(read));
         let push_ns = push.or(read.map(|read| read * usual))?.round() as u64;
         let read_ns = read.or(push.map(|push| push / usual))?.round() as u64;
         Some((node, ServiceTime { push_ns, read_ns }))
@@ -241,5 +250,9 @@ mod tests {
         assert_eq!(found, [time(40, 10), time(80, 20), time(120, 30)]);
         let alone = estimates([(NodeId(3), &tail)]);
         assert_eq!(alone[&NodeId(3)], time(30, 30));
+        // Reads vary by chance, but not that much.
+        let [lucky, slow] = [2, 9].map(|ms| model(&[(rows(100, 4), rows(100, ms))]));
+        let found = estimates((1..).map(NodeId).zip([&both, &both, &lucky, &slow]));
+        assert_eq!(Vec::from_iter(found.into_values())[2..], [time(40, 10), time(40, 90)]);
     }
 }
