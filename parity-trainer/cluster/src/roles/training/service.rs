@@ -17,6 +17,8 @@ const RETRY: Duration = Duration::from_secs(20);
 struct Measured {
     model: ServiceModel,
     told: Option<ServiceTime>,
+    /// What was told of it under an earlier routing table.
+    earlier: Option<ServiceTime>,
     /// Time at which it was told of, or first served; and at which it served something last.
     told_at: Duration,
     seen_at: Duration,
@@ -33,7 +35,8 @@ pub(super) struct ServiceMeter {
 impl ServiceMeter {
     /// Takes in what a step of so many executors was served. Returns what is to be told, as it has
     /// changed; nothing of a server that is not known any longer. With each routing table all begins
-    /// anew: copies of shards make servers slow meanwhile.
+    /// anew, as copies of shards make servers slow meanwhile; but what is known of a server that
+    /// serves nothing since is told again.
     pub(super) fn observe(
         &mut self,
         now: Duration,
@@ -54,9 +57,11 @@ impl ServiceMeter {
         let times = estimates(self.servers.iter().map(|(&node, measured)| (node, &measured.model)));
         let mut news = Vec::new();
         self.servers.retain(|&node, measured| {
-            let is_known = !is_changed && now < measured.seen_at + RETRY;
-            if !is_known {
+            let is_known = now < measured.seen_at + RETRY;
+            if is_changed || !is_known {
                 news.extend(measured.told.map(|_| (node, None)));
+                measured.earlier = measured.told.take().or(measured.earlier);
+                (measured.model, measured.told_at) = (ServiceModel::default(), now);
             } else if let Some(time) = measured.news(now, times.get(&node)) {
                 news.push((node, Some(time)));
             }
@@ -70,7 +75,8 @@ impl Measured {
     /// The estimate, if it is to be told.
     fn news(&mut self, now: Duration, time: Option<&ServiceTime>) -> Option<ServiceTime> {
         let is_due = now >= self.told_at + EVERY;
-        let estimate = *time.filter(|_| is_due)?;
+        let earlier = self.earlier.filter(|_| self.model == ServiceModel::default());
+        let estimate = time.copied().or(earlier).filter(|_| is_due)?;
         if self.told.is_some_and(|told| !estimate.is_far_from(told)) {
             return None;
         }
@@ -115,5 +121,10 @@ mod tests {
         assert_eq!(told.last(), Some(&(59, 2, 0)), "{told:?}");
         let gone = meter.observe(second(60), Revision(2), 1, &[]);
         assert_eq!(gone, [(NodeId(1), None)], "measured under another table");
+        assert_eq!(meter.observe(second(61), Revision(2), 1, &[]), []);
+        let again = ServiceTime { push_ns: 100_000, read_ns: 100_000 };
+        let told = meter.observe(second(62), Revision(2), 1, &[]);
+        assert_eq!(told, [(NodeId(1), Some(again))], "it serves nothing any more");
+        assert_eq!(meter.observe(second(79), Revision(2), 1, &[]), [(NodeId(1), None)], "retried");
     }
 }
