@@ -25,7 +25,7 @@ type Piece = (TransferId, u32);
 
 /// Copying side of a hand-over.
 pub(super) struct Outgoing {
-    pub(super) to: NodeId,
+    to: NodeId,
     transfer: TransferId,
     /// The shard stands still; what is left are the last changes.
     pub(super) stopped: bool,
