@@ -156,7 +156,7 @@ pub struct Client {
     served: Served,
     next_handle: u64,
     next_request: u64,
-    /// How long a server's answer may take: twice what others took, and twice as long with each
+    /// Time that a server's answer may take: twice what others took, and twice as long with each
     /// resend. What is large and slow should not be made slower by sending it over and over.
     waits: BTreeMap<NodeId, Duration>,
     now: Duration,

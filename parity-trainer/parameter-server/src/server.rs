@@ -142,7 +142,7 @@ impl Resend {
     /// Times the least wait, at most.
     const MOST: u32 = 64;
 
-    /// What was sent last was in vain: it need not be waited for.
+    /// Makes no answer worth waiting for: the last sending was in vain.
     fn hurry(&mut self) {
         self.wait = Duration::ZERO;
     }

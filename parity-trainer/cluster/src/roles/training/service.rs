@@ -17,7 +17,7 @@ const RETRY: Duration = Duration::from_secs(20);
 struct Measured {
     model: ServiceModel,
     told: Option<ServiceTime>,
-    /// What was told of it under an earlier routing table.
+    /// The last that was told of it under an earlier routing table.
     earlier: Option<ServiceTime>,
     /// Time at which it was told of, or first served; and at which it served something last.
     told_at: Duration,
