@@ -34,7 +34,7 @@ pub use entry::Entry;
 pub use error::TrainError;
 pub(crate) use error::{Result, first_line};
 pub use evaluation::accuracy;
-pub use student::{students, widest};
+pub use student::{needs_mlps, students, widest};
 pub use training::{
     Best, DeployedRun, LayerTraffic, LearnedRun, Loss, ParityRun, Sampler, StepReport, Trained,
     Trainer, TrainerState, TrainingSet, TransformChoice, VALIDATION_SAMPLES, Validation, Variants,

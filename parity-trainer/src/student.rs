@@ -13,10 +13,12 @@ const CHANNELS: [usize; 20] =
 const HIDDEN: [usize; 14] = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048];
 /// Networks that cost so many times too much end a search.
 const FAR: f64 = 2.5;
+/// Channels of a convolutional student beside which MLPs need not be tried.
+const WIDE: usize = 8;
 
 /// Networks that learn samples of this shape, from narrow to wide: a list for each architecture,
-/// MLPs last. `deployed` is the deployed model's network, where it is known; `are_sequences` if samples
-/// may have any number of steps.
+/// MLPs last. `deployed` is the deployed model's network, where it is known; `are_sequences` if
+/// samples may have any number of steps.
 pub fn students(
     shape: &[usize],
     deployed: Option<&NetworkSpec>,
@@ -49,6 +51,16 @@ pub fn students(
         }));
     }
     students
+}
+
+/// Returns true if MLPs are to be tried beside these networks, whose costs are known: the deployed
+/// model is one, or no convolutional network of a cost up to `most` has more than a few channels.
+/// With these engines are slow: beside a deployed model that answers in microseconds it may be two.
+pub fn needs_mlps(found: &[(NetworkSpec, f64)], most: f64, deployed: Option<&NetworkSpec>) -> bool {
+    let is_wide = |(network, cost): &(NetworkSpec, f64)| {
+        *cost <= most && matches!(network, NetworkSpec::Convolutional { width: WIDE.., .. })
+    };
+    matches!(deployed, Some(NetworkSpec::Mlp { .. })) || !found.iter().any(is_wide)
 }
 
 /// The widest of `networks` whose cost is at most `most`, with its cost; the cheapest if none is
@@ -97,6 +109,19 @@ mod tests {
         assert_eq!(convolutional("resnet6"), images[..4]);
         assert_eq!(convolutional("mlp:256,32"), images[..4]);
         assert_eq!(names(&[3, 8, 8], Some("vgg11"))[0], "vgg11:4");
+    }
+
+    #[test]
+    fn mlps_are_tried_where_convolutions_are_narrow_or_the_deployed_model_is_one() {
+        let needs = |found: &str, deployed: &str| {
+            let cost = |name: &str| (name.parse().unwrap(), 0.9);
+            let found = Vec::from_iter(found.split_whitespace().map(cost));
+            let deployed = deployed.parse().unwrap();
+            [0.95, 0.5].map(|most| needs_mlps(&found, most, Some(&deployed)))
+        };
+        assert_eq!(needs("lenet:2 resnet6:8", "lenet:16"), [false, true]);
+        assert_eq!(needs("lenet:2 resnet6:6", "lenet:16"), [true, true]);
+        assert_eq!(needs("lenet:8", "mlp:784,100"), [true, true]);
     }
 
     #[test]

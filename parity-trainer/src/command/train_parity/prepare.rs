@@ -13,7 +13,7 @@ use parity_trainer::deployed::{
 use parity_trainer::network::{Network, NetworkSpec, SlotNetwork};
 use parity_trainer::{
     LearnedRun, Loss, ParityRun, TrainError, Trained, TrainingSet, Variants, group_shape,
-    split_validation, students, training_inputs, widest,
+    needs_mlps, split_validation, students, training_inputs, widest,
 };
 
 use serde::Serialize;
@@ -236,10 +236,6 @@ fn known_network(deployed: &Deployed) -> Option<NetworkSpec> {
     deployed.network.as_deref()?.parse().ok()
 }
 
-/// Channels of a convolutional student beside which no MLP need be tried. Engines are slow with few
-/// channels: where the deployed model answers in microseconds, all convolutional ones may have two.
-const NARROW: usize = 8;
-
 impl Inputs {
     /// The widest network of each architecture whose parity query costs no more than allowed; the
     /// cheapest if none is that cheap.
@@ -251,11 +247,8 @@ impl Inputs {
         let shape = &data.train.shape;
         let most = settings.max_cost();
         for family in students(shape, known.as_ref(), deployed.is_of_sequences) {
-            let is_wide = |(network, cost): &(NetworkSpec, f64)| {
-                let wide = matches!(network, NetworkSpec::Convolutional { width: NARROW.., .. });
-                wide && *cost <= most
-            };
-            if matches!(family[..], [NetworkSpec::Mlp { .. }, ..]) && found.iter().any(is_wide) {
+            let is_mlp = matches!(family[..], [NetworkSpec::Mlp { .. }, ..]);
+            if is_mlp && !needs_mlps(&found, most, known.as_ref()) {
                 continue;
             }
             let cost = |network: &NetworkSpec| {
