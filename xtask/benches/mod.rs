@@ -51,6 +51,11 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
     }
 }
 
+fn build_serving() -> Result<()> {
+    setup::run(&setup::Args { serving_only: true })?;
+    cargo("build --release -p parapet-frontend -p parapet-models -p parapet-loadgen")
+}
+
 /// Builds the serving side and emulated instances, and makes sure that the demo's models are there.
 fn prepare() -> Result<()> {
     build_serving()?;

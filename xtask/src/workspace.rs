@@ -105,11 +105,6 @@ pub(crate) fn build_for_checks() -> Result<()> {
     cargo("build --quiet")
 }
 
-pub(crate) fn build_serving() -> Result<()> {
-    setup::run(&setup::Args { serving_only: true })?;
-    cargo("build --release -p parapet-frontend -p parapet-models -p parapet-loadgen")
-}
-
 pub(crate) fn build_trainer() -> Result<()> {
     if std::env::var_os("PARAPET_BUILT").is_some() {
         return Ok(());

@@ -4,6 +4,7 @@
 
 mod faults;
 
+use super::build_serving;
 use crate::models::{Model, shown};
 use crate::prelude::*;
 use faults::Faults;

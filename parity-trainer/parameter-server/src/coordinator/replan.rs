@@ -187,8 +187,7 @@ impl Coordinator {
         let named = weights.filter(|&(_, weight)| weight > 0).map(|(node, _)| node);
         let time = |node| (node, services.get(&node).copied().unwrap_or(usual));
         let untried = live.iter().copied().filter(|node| !services.contains_key(node)).collect();
-        let executors = cluster.executors;
-        Some(Servers { times: named.map(time).collect(), untried, executors })
+        Some(Servers { times: named.map(time).collect(), untried, executors: cluster.executors })
     }
 }
 
