@@ -17,6 +17,7 @@
 
 mod liveness;
 mod replan;
+mod standby;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -42,6 +43,8 @@ pub struct HandOver {
 pub struct ClusterState {
     /// The servers that have joined, each with its weight; one of weight 0 is to be emptied.
     pub servers: BTreeMap<NodeId, u32>,
+    /// Those of them that hold nothing unless they are needed.
+    pub standbys: BTreeSet<NodeId>,
     /// The arrays: the shards that they are to be cut into; none: the array is to go, with all it
     /// holds.
     pub arrays: BTreeMap<ArrayId, Vec<KeyRange>>,
@@ -186,15 +189,15 @@ impl Coordinator {
         let is_there =
             |array: &ArrayId| cluster.arrays.get(array).is_some_and(|shards| !shards.is_empty());
         plan.chains.retain(|(array, ..)| is_there(array));
+        plan.standbys.retain(|node| draft.live.contains(node));
         Change { routing, hand_overs, unrecoverable, plan }
     }
 
     /// The table as it should be in the end; `None` while there are no or too few servers.
     fn wanted(&self, cluster: &ClusterState, live: &BTreeSet<NodeId>) -> Option<Routing> {
-        let servers = self.liveness.weights(live, cluster);
-        let named = servers.values().filter(|&&weight| weight > 0).count();
+        let servers = self.weights(cluster, live);
         let is_first = cluster.routing.routes().is_empty();
-        if named == 0 || (is_first && named < self.config.min_servers) {
+        if servers.is_empty() || (is_first && servers.len() < self.config.min_servers) {
             return None;
         }
         let arrays = cluster.arrays.iter();
@@ -204,7 +207,7 @@ impl Coordinator {
         if self.config.replan.is_none() {
             return Some(ring);
         }
-        let replicas = self.config.placement.replicas.clamp(1, named);
+        let replicas = self.config.placement.replicas.clamp(1, servers.len());
         planned(&ring, &cluster.plan, &servers, replicas)
     }
 

@@ -7,11 +7,12 @@
 
 mod plan;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use plan::without;
 pub use plan::{Plan, Servers, Shards, plan};
 
 use crate::{ArrayId, KeyRange, NodeId};
@@ -141,6 +142,9 @@ pub fn estimates<'a>(
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LoadPlan {
     pub chains: Vec<(ArrayId, KeyRange, Vec<NodeId>)>,
+    /// Standbys that have shards, or are to have some.
+    #[serde(default)]
+    pub standbys: BTreeSet<NodeId>,
     /// It is an earlier one: the one after it has saved nothing.
     #[serde(default)]
     pub taken_back: bool,

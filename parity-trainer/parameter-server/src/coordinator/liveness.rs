@@ -72,7 +72,9 @@ impl Liveness {
         cluster: &ClusterState,
     ) -> BTreeMap<NodeId, u32> {
         let mut weights = self.weights.clone();
-        weights.retain(|node, _| live.contains(node) && !self.is_doubtful(cluster, *node));
+        weights.retain(|node, weight| {
+            *weight > 0 && live.contains(node) && !self.is_doubtful(cluster, *node)
+        });
         weights
     }
 

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::standby::TAKES_IN;
 use super::{ClusterState, Coordinator};
 use crate::load::{Plan, Servers, plan};
 use crate::{LoadPlan, NodeId, Routing, next_step};
 
 /// Part of the slowest server's time a load plan must save, and seconds: less is not worth copies.
 const GAIN: f64 = 0.15;
-const GAIN_SECONDS: f64 = 5e-4;
+pub(super) const GAIN_SECONDS: f64 = 5e-4;
 
 /// The part, after a plan that did save something: servers then differ by more than chance.
 const PROVEN_GAIN: f64 = 0.05;
@@ -39,6 +40,8 @@ pub(super) struct LoadMemory {
     /// Part that the next plan must save.
     gain: f64,
     patience: u32,
+    /// Times at which standbys were taken in.
+    pub(super) tried: BTreeMap<NodeId, Duration>,
 }
 
 /// The last plan, until it is known what it saves.
@@ -54,7 +57,8 @@ struct Unproven {
 
 impl Default for LoadMemory {
     fn default() -> Self {
-        Self { still: None, slowest: 0.0, unproven: None, gain: GAIN, patience: 1 }
+        let (slowest, tried) = (0.0, BTreeMap::new());
+        Self { still: None, slowest, unproven: None, gain: GAIN, patience: 1, tried }
     }
 }
 
@@ -92,8 +96,8 @@ impl LoadMemory {
     }
 }
 
-/// The ring's table with the plan's chains, where they can be had: of servers with a weight, and as
-/// long as there should be `replicas`.
+/// The ring's table with the plan's chains, where they can be had: of these servers, and as long as
+/// there should be `replicas`.
 pub(super) fn planned(
     ring: &Routing,
     plan: &LoadPlan,
@@ -101,8 +105,7 @@ pub(super) fn planned(
     replicas: usize,
 ) -> Option<Routing> {
     let chosen = plan.chains.iter().filter(|(.., chain)| {
-        let holds = |node| servers.get(node).is_some_and(|&weight| weight > 0);
-        chain.len() == replicas && chain.iter().all(holds)
+        chain.len() == replicas && chain.iter().all(|node| servers.contains_key(node))
     });
     let chosen: BTreeMap<_, _> =
         chosen.map(|(array, range, chain)| ((*array, *range), chain)).collect();
@@ -134,20 +137,30 @@ impl Coordinator {
         if taken_back.is_some() || still < every * self.load.patience {
             return taken_back;
         }
+        let standbys = &cluster.plan.standbys;
+        let gain = if standbys.is_empty() { self.load.gain } else { TAKES_IN };
         let plan = plan(&shards, &servers, |before, after| {
-            after < before * (1.0 - self.load.gain) && after < before - GAIN_SECONDS
-        })?;
+            after < before * (1.0 - gain) && after < before - GAIN_SECONDS
+        });
+        let (plan, standbys) = plan
+            .map(|plan| (plan, standbys.clone()))
+            .or_else(|| self.take_in(every, cluster, live, &shards))
+            .or_else(|| self.let_go(cluster, live, &shards))?;
         let Plan { before, after, .. } = plan;
         self.load.still = Some(now);
         let helped = before * (1.0 - HELPED);
-        let limit = if after < helped { helped } else { after * TRIES };
+        let limit = match standbys == cluster.plan.standbys {
+            true if after < helped => helped,
+            true => after * TRIES,
+            false => before * TRIES,
+        };
         let moved = shards.iter().zip(&plan.chains).filter(|((_, old), new)| old != *new).count();
         let earlier = cluster.plan.clone();
         self.load.unproven = Some(Unproven { earlier, shards, before, limit });
         let chains = routes.iter().zip(plan.chains);
         let chains = chains.map(|(route, chain)| (route.array, route.range, chain)).collect();
         let (before_us, after_us) = (micros(before), micros(after));
-        Some(LoadPlan { chains, taken_back: false, moved, before_us, after_us })
+        Some(LoadPlan { chains, standbys, taken_back: false, moved, before_us, after_us })
     }
 
     /// Returns for how long no shard has moved, if that is long enough for the servers to be
@@ -178,13 +191,16 @@ impl Coordinator {
     }
 
     /// The servers that may hold shards. One that is not known counts as good as most.
-    fn measured(&self, cluster: &ClusterState, live: &BTreeSet<NodeId>) -> Option<Servers> {
+    pub(super) fn measured(
+        &self,
+        cluster: &ClusterState,
+        live: &BTreeSet<NodeId>,
+    ) -> Option<Servers> {
         let services = &cluster.services;
         let mut known = Vec::from_iter(services.values().copied());
         known.sort_unstable();
         let usual = *known.get(known.len() / 2)?;
-        let weights = self.liveness.weights(live, cluster).into_iter();
-        let named = weights.filter(|&(_, weight)| weight > 0).map(|(node, _)| node);
+        let named = self.weights(cluster, live).into_keys();
         let time = |node| (node, services.get(&node).copied().unwrap_or(usual));
         let untried = live.iter().copied().filter(|node| !services.contains_key(node)).collect();
         Some(Servers { times: named.map(time).collect(), untried, executors: cluster.executors })

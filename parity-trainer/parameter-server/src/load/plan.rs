@@ -11,8 +11,13 @@ const MOVES: usize = 64;
 /// Servers that are tried for each shard: those that would be done first.
 const TARGETS: usize = 4;
 
-/// Part that a move must save.
+/// Part that a move must save among up to so many servers. Among more it is less: of several that are
+/// as slow, a move helps one.
 const WORTH: f64 = 0.01;
+const FEW: usize = 4;
+
+/// Nanoseconds a row of a server that is to be given none.
+const NEVER_NS: u64 = 1 << 50;
 
 /// Power of the times in the sum that moves make smaller: the slowest count for nearly all.
 const SHARPNESS: i32 = 16;
@@ -116,6 +121,15 @@ pub fn plan(
     moves.any(|((_, old), new)| old != new).then_some(next)
 }
 
+/// Returns chains without this server; `None` if it cannot be spared.
+pub(crate) fn without(shards: &Shards, servers: &Servers, node: NodeId) -> Option<Plan> {
+    let mut others = servers.clone();
+    others.times.insert(node, ServiceTime { push_ns: NEVER_NS, read_ns: NEVER_NS });
+    let plan = Search::new(shards, &others, |_, _| usize::MAX).run()?;
+    let is_spared = plan.chains.iter().all(|chain| !chain.contains(&node));
+    is_spared.then(|| Plan { before: servers.slowest(shards), ..plan })
+}
+
 struct Search<'a> {
     shards: &'a Shards,
     servers: &'a Servers,
@@ -198,7 +212,8 @@ impl<'a> Search<'a> {
                 }
             }
         }
-        best.filter(|best| best.score < self.servers.score(&self.work) * (1.0 - WORTH))
+        let worth = WORTH * FEW as f64 / self.servers.times.len().max(FEW) as f64;
+        best.filter(|best| best.score < self.servers.score(&self.work) * (1.0 - worth))
     }
 }
 
@@ -277,6 +292,13 @@ mod tests {
             super::plan(&held, &servers, is_worth_it).map(|plan| self::counts(&plan.chains, 4))
         };
         assert_eq!(counts(servers(&[])), Some(vec![2, 2, 2, 2]));
+    }
+
+    #[test]
+    fn tenth_of_many_servers_gets_its_part() {
+        let shards = spread(90, 9, 1);
+        let plan = plan(&shards, &servers(&[10; 10]), |before, after| after < before * 0.95);
+        assert_eq!(counts(&plan.unwrap().chains, 10)[9], 1, "of nine, when it has shown its time");
     }
 
     proptest! {

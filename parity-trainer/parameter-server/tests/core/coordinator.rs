@@ -529,3 +529,76 @@ fn plan_is_not_taken_back_when_a_server_gets_slower() {
         assert_eq!(held(&cluster, slower), 0);
     }
 }
+
+fn row_ns(row_ns: u64) -> ServiceTime {
+    ServiceTime { push_ns: row_ns, read_ns: row_ns }
+}
+
+#[test]
+fn standby_is_taken_in_for_load_and_let_go_where_it_saves_nothing() {
+    let (config, mut cluster) = twenty_shards(100);
+    cluster.servers.insert(NodeId(5), 1);
+    cluster.standbys.insert(NodeId(5));
+    let mut leader = Coordinator::new(config);
+    settle(&mut leader, &mut cluster, 0..150);
+    assert_eq!(held(&cluster, 5), 0, "nothing is known of the load");
+    cluster.services = (1..=4).map(|node| (NodeId(node), row_ns(10_000))).collect();
+    settle(&mut leader, &mut cluster, 200..1_000);
+    assert_eq!(held(&cluster, 5), 0, "a step of 0.1 ms is short enough");
+    cluster.services.values_mut().for_each(|time| *time = row_ns(1_000_000));
+    settle(&mut leader, &mut cluster, 1_000..2_000);
+    assert_eq!(held(&cluster, 5), 1, "to try it");
+    cluster.services.insert(NodeId(5), row_ns(1_000_000));
+    settle(&mut leader, &mut cluster, 2_000..3_000);
+    assert_eq!(held(&cluster, 5), 4);
+    // A hundred times as slow as the others.
+    cluster.services.insert(NodeId(5), row_ns(100_000_000));
+    settle(&mut leader, &mut cluster, 3_000..4_000);
+    assert_eq!((held(&cluster, 5), &cluster.plan.standbys), (0, &BTreeSet::new()));
+    cluster.services.remove(&NodeId(5));
+    settle(&mut leader, &mut cluster, 4_000..15_000);
+    assert_eq!(held(&cluster, 5), 0, "not again and again");
+    settle(&mut leader, &mut cluster, 15_000..17_000);
+    assert_eq!(held(&cluster, 5), 1);
+}
+
+#[test]
+fn standby_stands_in_where_there_are_too_few_servers() {
+    let (mut config, mut cluster) = twenty_shards(1_000);
+    config.placement.replicas = 4;
+    cluster.servers.extend([(NodeId(5), 1), (NodeId(6), 1)]);
+    cluster.standbys.extend([NodeId(5), NodeId(6)]);
+    let mut leader = Coordinator::new(config);
+    let names = |cluster: &ClusterState, node| {
+        let mut routes = cluster.routing.routes().iter();
+        routes.any(|route| route.chain.contains(&NodeId(node)))
+    };
+    settle(&mut leader, &mut cluster, 0..1_000);
+    assert!(!names(&cluster, 5) && !names(&cluster, 6));
+    cluster.servers.insert(NodeId(1), 0);
+    settle(&mut leader, &mut cluster, 1_000..3_000);
+    assert!(names(&cluster, 5) && !names(&cluster, 1) && !names(&cluster, 6));
+    cluster.servers.insert(NodeId(1), 1);
+    settle(&mut leader, &mut cluster, 3_000..6_000);
+    assert!(names(&cluster, 1) && !names(&cluster, 5));
+}
+
+/// Of 5, 4, 4 and 4 shards, the one that tries it is missed where a step takes longest.
+#[test]
+fn standby_that_is_tried_stays_whatever_the_others_take() {
+    let (config, mut cluster) = twenty_shards(1_000);
+    cluster.arrays = [(ARRAY, KeyRange::new(0, 17).cut(17).collect())].into();
+    cluster.servers.insert(NodeId(5), 1);
+    cluster.standbys.insert(NodeId(5));
+    cluster.services = (1..=4).map(|node| (NodeId(node), row_ns(1_000_000))).collect();
+    let mut leader = Coordinator::new(config);
+    let taken_in = (0..10_000).find(|&now| {
+        settle(&mut leader, &mut cluster, now..now + 1);
+        held(&cluster, 5) == 1
+    });
+    let now = taken_in.unwrap() + 1;
+    assert!((1..=4).all(|node| held(&cluster, node) == 4));
+    cluster.services.values_mut().for_each(|time| *time = row_ns(1_250_000));
+    settle(&mut leader, &mut cluster, now..now + 8_000);
+    assert_eq!((held(&cluster, 5), cluster.plan.taken_back), (1, false));
+}

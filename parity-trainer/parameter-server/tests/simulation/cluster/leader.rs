@@ -165,6 +165,9 @@ impl Simulation {
         if leading.cluster.plan.chains != change.plan.chains {
             events.push("load plan");
         }
+        if leading.cluster.plan.standbys != change.plan.standbys {
+            events.push("standby");
+        }
         leading.cluster.plan = change.plan;
         leading.revision += 1;
         let is_current = |at: ShardRef| {
@@ -272,6 +275,7 @@ impl Simulation {
                 let row_ns = 1 << self.rng.random_range(12..25);
                 cluster.services.insert(node, ServiceTime { push_ns: row_ns, read_ns: row_ns });
             }
+            12 => cluster.standbys = &cluster.standbys ^ &[node].into(),
             8 => {
                 leading.coordinator = Coordinator::new(leading.config);
                 self.count("new leader");

@@ -115,8 +115,8 @@ impl Simulation {
         let alive = self.alive();
         let nodes: Vec<NodeId> = alive.iter().copied().collect();
         let &node = nodes.choose(&mut self.rng).unwrap();
-        let kind = self.rng.random_range(0..12);
-        if self.leading.is_some() && kind < 10 {
+        let kind = self.rng.random_range(0..13);
+        if self.leading.is_some() && !(10..12).contains(&kind) {
             return self.try_the_leader(kind, node);
         }
         let routes = self.registry.routing.routes().to_vec();
