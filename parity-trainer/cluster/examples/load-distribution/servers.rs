@@ -1,7 +1,8 @@
 //! Gain of moving shards away from a slow server: four servers in network namespaces of their own
 //! behind rate-limited links (`tc tbf`, both ways), one of which has an eighth of the bandwidth; or
 //! without limits, and one has a quarter of a processor (a control group's quota). Some runs begin
-//! with all shards on the first server; some deal them in turns, as MXNet does with its layers.
+//! with all shards on the first server; some deal them in turns, as MXNet does with its layers; in
+//! some the last server is a standby.
 //!
 //! One process pushes the gradients of four executors and pulls the parameters, and computes
 //! nothing, so that a step takes what the servers take. The oracle is the cluster without the slow
@@ -202,6 +203,9 @@ enum Slow {
     HasAll,
     /// The first, and shards are dealt in turns.
     InTurns,
+    /// None is, or the first one, and the last one is a standby.
+    Standby,
+    FirstStandby,
 }
 
 impl Slow {
@@ -211,6 +215,10 @@ impl Slow {
 
     const fn is_oracle(self) -> bool {
         matches!(self, Self::Without | Self::WithoutProcessor)
+    }
+
+    const fn has_standby(self) -> bool {
+        matches!(self, Self::Standby | Self::FirstStandby)
     }
 }
 
@@ -232,17 +240,19 @@ fn measure(args: &Args, replicas: usize, slow: Slow, rebalance: u64) -> f64 {
     let folder = std::env::current_exe().unwrap();
     let program = folder.parent().unwrap().parent().unwrap().join("parapet-parameter-server");
     let servers: Vec<usize> = (usize::from(slow.is_oracle())..SERVERS).collect();
-    if matches!(slow, Slow::First | Slow::InTurns | Slow::Another) {
+    if matches!(slow, Slow::First | Slow::InTurns | Slow::Another | Slow::FirstStandby) {
         network.limit(0, SLOW);
     }
-    let leading =
-        format!("--replicas {replicas} --min-servers {} --rebalance {rebalance}", servers.len());
+    let regular = servers.len() - usize::from(slow.has_standby());
+    let leading = format!("--replicas {replicas} --min-servers {regular} --rebalance {rebalance}");
     let mut processes =
         vec![start(HUB, &program, &format!("coordinator --serve {REGISTRY} {leading}"))];
     std::thread::sleep(Duration::from_millis(500));
     for &server in &servers {
+        let is_standby = slow.has_standby() && server + 1 == SERVERS;
+        let standby = if is_standby { "--standby" } else { "" };
         let words = format!(
-            "server --registry parapet://{REGISTRY} --listen 10.78.0.{}:0 {leading}",
+            "server --registry parapet://{REGISTRY} --listen 10.78.0.{}:0 {leading} {standby}",
             server + 1
         );
         let process = start(&space(server), &program, &words);
@@ -277,7 +287,7 @@ fn measure(args: &Args, replicas: usize, slow: Slow, rebalance: u64) -> f64 {
 /// Seconds between plans of a cluster that keeps to the plan it was given.
 const NEVER: u64 = 86_400;
 
-const ARMS: [(&str, Slow, u64); 12] = [
+const ARMS: [(&str, Slow, u64); 15] = [
     ("ring, one slow", Slow::First, 0),
     ("load distribution, one slow", Slow::First, 2),
     ("oracle, one slow", Slow::Without, 0),
@@ -290,6 +300,9 @@ const ARMS: [(&str, Slow, u64); 12] = [
     ("in turns, one slow", Slow::InTurns, NEVER),
     ("all on one server", Slow::HasAll, NEVER),
     ("load distribution, all on one server", Slow::HasAll, 2),
+    ("a standby that is never taken in, none slow", Slow::Standby, NEVER),
+    ("a standby, none slow", Slow::Standby, 2),
+    ("a standby, one slow", Slow::FirstStandby, 2),
 ];
 
 pub(crate) fn bench(args: &Args) {
@@ -322,7 +335,7 @@ pub(crate) fn bench(args: &Args) {
                 continue;
             }
             let (ring, oracle) = match slow {
-                Slow::Nothing | Slow::HasAll => (4, None),
+                Slow::Nothing | Slow::HasAll | Slow::Standby => (4, None),
                 slow if slow.is_processor() => (6, Some(8)),
                 _ => (0, Some(2)),
             };

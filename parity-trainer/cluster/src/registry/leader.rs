@@ -1,12 +1,16 @@
 //! Leader's loop: changes the table.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_parameter_server::{Coordinator, CoordinatorConfig, LoadPlan, ShardRef};
+use parapet_parameter_server::{
+    ClusterState, Coordinator, CoordinatorConfig, LoadPlan, NodeId, ShardRef,
+};
 use tokio::time::{Instant, sleep_until};
 
+use crate::node::wire::VERSION;
 use crate::registry::store::{Backoff, Revision};
 use crate::registry::{Member, Membership, RegistryError, Result, Term, View};
 
@@ -138,6 +142,8 @@ struct LeaderTerm {
     /// Revision written last: a view without it is outdated.
     written: Revision,
     logged: BTreeSet<ShardRef>,
+    /// Servers of which it was said that they speak another version.
+    strangers: BTreeSet<NodeId>,
 }
 
 impl LeaderTerm {
@@ -148,14 +154,35 @@ impl LeaderTerm {
             coordinator: Coordinator::new(config),
             written: Revision(0),
             logged: BTreeSet::new(),
+            strangers: BTreeSet::new(),
         }
+    }
+
+    /// The cluster in which servers that speak another version are to hold nothing.
+    fn cluster(&mut self, view: &View) -> ClusterState {
+        let mut cluster = view.cluster();
+        for (&node, info) in &view.servers {
+            if info.weight == 0 || info.protocol == VERSION {
+                continue;
+            }
+            cluster.servers.insert(node, 0);
+            if self.strangers.insert(node) {
+                let (address, protocol) = (&info.address, info.protocol);
+                tracing::warn!(
+                    "{node} at {address} speaks protocol version {protocol}, not {VERSION}, and \
+                     gets no shards: run the same release on all nodes"
+                );
+            }
+        }
+        cluster
     }
 
     async fn rule(&mut self, membership: &Membership, view: &View, start: Instant) -> Result<()> {
         if view.table.revision < self.written {
             return Ok(());
         }
-        let change = self.coordinator.decide(start.elapsed(), &view.cluster());
+        let cluster = self.cluster(view);
+        let change = self.coordinator.decide(start.elapsed(), &cluster);
         for &at in &change.unrecoverable {
             if self.logged.insert(at) {
                 let (array, keys) = (at.array, at.range);
@@ -176,11 +203,12 @@ impl LeaderTerm {
             self.written = written.await?;
             if *plan != table.plan {
                 let LoadPlan { taken_back, moved, before_us, after_us, .. } = plan;
-                let why = match taken_back {
-                    true => "shards move back: their last move has saved nothing",
-                    false => "shards move away from slow servers",
+                let why = match (taken_back, plan.standbys.cmp(&table.plan.standbys)) {
+                    (true, _) => "shards move back: their last move has saved nothing",
+                    (false, Ordering::Equal) => "shards move away from slow servers",
+                    (false, _) => "other standbys hold shards",
                 };
-                tracing::info!(moved, before_us, after_us, "{why}");
+                tracing::info!(moved, before_us, after_us, standbys = ?plan.standbys, "{why}");
             }
         }
         Ok(())

@@ -82,6 +82,12 @@ pub struct ServerInfo {
     pub control: String,
     /// Its part of the load, relative to the others'; 0 to have it emptied.
     pub weight: u32,
+    /// It holds nothing unless it is needed.
+    #[serde(default)]
+    pub standby: bool,
+    /// The version of the protocol that it speaks.
+    #[serde(default)]
+    pub protocol: u16,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -182,10 +188,12 @@ impl View {
     /// As [`parapet_parameter_server::Coordinator`] wants it.
     pub fn cluster(&self) -> ClusterState {
         let servers = self.servers.iter().map(|(&node, info)| (node, info.weight));
+        let standbys = self.servers.iter().filter(|(_, info)| info.standby);
         let arrays = self.arrays.iter();
         let arrays = arrays.map(|(&array, info)| (array, info.shards.clone()));
         let mut cluster = ClusterState {
             servers: servers.collect(),
+            standbys: standbys.map(|(&node, _)| node).collect(),
             arrays: arrays.collect(),
             routing: self.table.routing.clone(),
             hand_overs: self.table.hand_overs.clone(),

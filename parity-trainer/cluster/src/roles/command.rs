@@ -135,6 +135,9 @@ pub struct ServerArgs {
     /// Answer scrapes of Prometheus at /metrics there
     #[arg(long, value_name = "HOST:PORT")]
     metrics: Option<String>,
+    /// Hold nothing until load distribution needs this server, or too few others are there
+    #[arg(long)]
+    standby: bool,
     /// Seconds that others have to take its shards when it leaves
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     leave_within: u64,
@@ -238,6 +241,7 @@ async fn run_server(args: &ServerArgs, stop: Stop) -> Result<()> {
         advertise: args.advertise.clone(),
         metrics: args.metrics.clone(),
         leads: args.leading.config(),
+        standby: args.standby,
         leave: Duration::from_secs(args.leave_within),
         ..ServerSettings::new(config)
     };

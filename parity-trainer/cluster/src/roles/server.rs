@@ -8,6 +8,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use crate::node::wire::VERSION;
 use crate::node::{self, NodeConfig, ServerHandle, ServerNode};
 use crate::registry::{
     Joining, Member, Membership, Registry, RegistryError, ServerInfo, View, lead,
@@ -39,6 +40,8 @@ pub struct ServerSettings {
     /// `HOST:PORT` for scrapes of its metrics, if there are any.
     pub metrics: Option<String>,
     pub leads: CoordinatorConfig,
+    /// It holds nothing unless it is needed.
+    pub standby: bool,
     /// For how long a server that is to leave may wait for others to take its shards.
     pub leave: Duration,
 }
@@ -51,6 +54,7 @@ impl ServerSettings {
             advertise: None,
             metrics: None,
             leads: CoordinatorConfig::default(),
+            standby: false,
             leave: Duration::from_secs(120),
         }
     }
@@ -98,7 +102,8 @@ impl ServerRole {
             metrics_address = Some(address);
             tasks.spawn(metrics::serve(listener, node.handle(), registry.clone()));
         }
-        let info = ServerInfo { address, control: settings.reached_at(&asked_at), weight: 1 };
+        let (control, standby) = (settings.reached_at(&asked_at), settings.standby);
+        let info = ServerInfo { address, control, weight: 1, standby, protocol: VERSION };
         membership.update(&info)?;
         let own = Arc::clone(&membership);
         tasks.spawn(async move {

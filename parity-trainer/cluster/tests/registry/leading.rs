@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parapet_cluster::node::wire::VERSION;
 use parapet_cluster::registry::{
     ArrayInfo, Joining, Leader, Member, Membership, Registry, Report, Revision, ServerInfo, View,
     lead,
@@ -190,11 +191,17 @@ async fn newcomer_gets_its_share_and_gives_it_back(fixture: Fixture) {
     let newcomer = Node::start(&fixture, config()).await;
     let id = newcomer.id;
     nodes.insert(id, newcomer);
-    carry_out_hand_overs(&nodes, |view| is_replicated(view) && view.table.holds(id)).await;
-    // It leaves as it should: emptied first.
-    let emptied = ServerInfo { weight: 0, ..server("a:1") };
-    nodes[&id].membership.update(&emptied).unwrap();
-    carry_out_hand_overs(&nodes, |view| is_replicated(view) && !view.table.holds(id)).await;
+    // The last one leaves as it should: emptied first.
+    for emptied in [
+        ServerInfo { protocol: VERSION + 1, ..server("a:1") },
+        ServerInfo { standby: true, ..server("a:1") },
+        ServerInfo { weight: 0, ..server("a:1") },
+    ] {
+        nodes[&id].membership.update(&server("a:1")).unwrap();
+        carry_out_hand_overs(&nodes, |view| is_replicated(view) && view.table.holds(id)).await;
+        nodes[&id].membership.update(&emptied).unwrap();
+        carry_out_hand_overs(&nodes, |view| is_replicated(view) && !view.table.holds(id)).await;
+    }
     drop(nodes.remove(&id));
     let view = until(&registry, |view| !view.servers.contains_key(&id)).await;
     assert!(is_replicated(&view), "nothing was lost with it");

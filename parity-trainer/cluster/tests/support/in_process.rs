@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use parapet_cluster::node::wire::VERSION;
 use parapet_cluster::node::{Membership, Reporter};
 use parapet_cluster::registry::{Report, ServerInfo, Table, View, Workers};
 use parapet_parameter_server::{Clock, HandOver, Routing, WorkerId};
@@ -53,7 +54,8 @@ pub(crate) fn view(routing: Routing, workers: Vec<(WorkerId, Clock)>) -> View {
 
 /// A server that takes messages at this address.
 pub(crate) fn server(address: impl Into<String>) -> ServerInfo {
-    ServerInfo { address: address.into(), weight: 1, ..ServerInfo::default() }
+    let (address, protocol) = (address.into(), VERSION);
+    ServerInfo { address, weight: 1, protocol, ..ServerInfo::default() }
 }
 
 /// The view after a report; `None` if it changes nothing.

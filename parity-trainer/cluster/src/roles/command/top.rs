@@ -122,7 +122,12 @@ fn servers(view: &View, statuses: &Statuses) -> Rows {
     for node in known {
         let mut cells = vec![node.0.to_string()];
         match view.servers.get(&node) {
-            Some(server) => cells.extend([server.address.clone(), server.weight.to_string()]),
+            Some(server) => {
+                let is_spare = server.standby && !view.table.plan.standbys.contains(&node);
+                let weight = server.weight.to_string();
+                let weight = if is_spare { "standby".to_owned() } else { weight };
+                cells.extend([server.address.clone(), weight]);
+            }
             None => cells.extend(["gone".to_owned(), String::new()]),
         }
         match statuses.get(&node) {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use parapet_cluster::node::wire::VERSION;
 use parapet_cluster::registry::{
     Joining, Member, Membership, MemoryStore, Registry, ServedStore, ServerInfo, serve_store,
 };
@@ -95,8 +96,12 @@ impl Fixture {
 }
 
 pub fn server(address: &str) -> ServerInfo {
-    let (address, control, weight) = (address.to_owned(), String::new(), 1);
-    ServerInfo { address, control, weight }
+    ServerInfo {
+        address: address.to_owned(),
+        weight: 1,
+        protocol: VERSION,
+        ..ServerInfo::default()
+    }
 }
 
 pub async fn join_server(registry: &Registry, address: &str) -> (Membership, NodeId) {
