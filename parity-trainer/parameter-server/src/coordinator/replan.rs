@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::standby::TAKES_IN;
 use super::{ClusterState, Coordinator};
 use crate::load::{Plan, Servers, plan};
 use crate::{LoadPlan, NodeId, Routing, next_step};
@@ -137,13 +136,11 @@ impl Coordinator {
         if taken_back.is_some() || still < every * self.load.patience {
             return taken_back;
         }
-        let standbys = &cluster.plan.standbys;
-        let gain = if standbys.is_empty() { self.load.gain } else { TAKES_IN };
         let plan = plan(&shards, &servers, |before, after| {
-            after < before * (1.0 - gain) && after < before - GAIN_SECONDS
+            after < before * (1.0 - self.load.gain) && after < before - GAIN_SECONDS
         });
         let (plan, standbys) = plan
-            .map(|plan| (plan, standbys.clone()))
+            .map(|plan| (plan, cluster.plan.standbys.clone()))
             .or_else(|| self.take_in(every, cluster, live, &shards))
             .or_else(|| self.let_go(cluster, live, &shards))?;
         let Plan { before, after, .. } = plan;

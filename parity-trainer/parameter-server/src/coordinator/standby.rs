@@ -9,7 +9,7 @@ use crate::NodeId;
 use crate::load::{Plan, Shards, plan, without};
 
 /// Part of a step that a standby must save, as predicted, to be taken in.
-pub(super) const TAKES_IN: f64 = 0.05;
+const TAKES_IN: f64 = 0.05;
 
 /// Part by which a step may get longer without it, so that it is let go.
 const LETS_GO: f64 = 0.01;
