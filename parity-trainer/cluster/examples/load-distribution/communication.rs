@@ -22,14 +22,19 @@ const LAYER: usize = 1024;
 /// Samples of each executor's part; the first are those of the arms.
 /// With 512, factors are as many numbers as gradients.
 const SAMPLES: [usize; 6] = [16, 64, 128, 256, 480, 544];
-/// Of a step: a third forward, two thirds backward.
-const COMPUTATION: Duration = Duration::from_millis(300);
+/// Milliseconds of a step: a third forward, two thirds backward.
+const COMPUTATION: u64 = 300;
 const STEPS: u64 = 40;
 /// Megabits per second of a worker's link; 0 for no limit.
 const RATES: [f64; 3] = [100.0, 1000.0, 0.0];
 
+/// Rows of the convolutions of a `vgg11:16` for images of 32 x 32, and its computation in each, of
+/// 100 parts.
+const VGG11: [(usize, u32); 8] =
+    [(2, 4), (18, 12), (72, 12), (144, 24), (288, 12), (576, 24), (576, 6), (576, 6)];
+
 /// Name and flags.
-const ARMS: [(&str, &str); 8] = [
+const ARMS: [(&str, &str); 14] = [
     ("whole gradients", "--segments 1"),
     ("wait-free", "--segments 8"),
     ("whole gradients, bf16", "--segments 1 --filters bf16"),
@@ -38,6 +43,12 @@ const ARMS: [(&str, &str); 8] = [
     ("the same, wait-free", "--layers 2 --segments 2"),
     ("the same, factors", "--layers 2 --segments 1 --factors"),
     ("the same, wait-free, factors", "--layers 2 --segments 2 --factors"),
+    ("vgg11:16, whole gradients", "--vgg11 --segments 1"),
+    ("vgg11:16, wait-free", "--vgg11 --segments 8"),
+    ("vgg11:16, wait-free, bf16", "--vgg11 --segments 8 --filters bf16"),
+    ("text MLP, 10 ms of computation", "--layers 1 --outputs 64 --ms 10 --segments 1"),
+    ("the same, bf16", "--layers 1 --outputs 64 --ms 10 --segments 1 --filters bf16"),
+    ("the same, factors", "--layers 1 --outputs 64 --ms 10 --segments 1 --factors"),
 ];
 
 #[derive(Debug, clap::Args)]
@@ -46,11 +57,20 @@ pub(crate) struct Work {
     leads: bool,
     #[arg(long)]
     segments: usize,
+    /// The parameters are those of a `vgg11:16`.
+    #[arg(long)]
+    vgg11: bool,
+    /// Computation of a step.
+    #[arg(long, default_value_t = COMPUTATION)]
+    ms: u64,
     #[arg(long, default_value = "")]
     filters: String,
     /// Fully connected layers that the parameters are.
     #[arg(long)]
     layers: Option<usize>,
+    /// Outputs of such a layer.
+    #[arg(long, default_value_t = LAYER)]
+    outputs: usize,
     /// Their gradients are pushed as factors.
     #[arg(long)]
     factors: bool,
@@ -60,6 +80,14 @@ pub(crate) struct Work {
 }
 
 impl Work {
+    /// Rows of each segment, and its part of the backward pass.
+    fn segments(&self, rows: usize) -> Vec<(usize, f64)> {
+        match self.vgg11 && self.segments > 1 {
+            true => VGG11.map(|(rows, part)| (rows, f64::from(part) / 100.0)).to_vec(),
+            false => vec![(rows / self.segments, 1.0 / self.segments as f64); self.segments],
+        }
+    }
+
     /// Prints each step's time in milliseconds, and the bytes that this process sent and was sent.
     pub(crate) async fn run(&self) {
         let address: Address = format!("parapet://{REGISTRY}").parse().unwrap();
@@ -68,14 +96,15 @@ impl Work {
             "" => FilterSpec::NONE,
             filters => filters.parse().unwrap(),
         };
-        let layer = LAYER * LAYER / ROW;
-        let all = self.layers.map_or(ROWS, |layers| layers * layer);
+        let layer = self.outputs * LAYER / ROW;
+        let network = if self.vgg11 { VGG11.iter().map(|(rows, _)| rows).sum() } else { ROWS };
+        let all = self.layers.map_or(network, |layers| layers * layer);
         let weights = vec![0.5; all * ROW];
-        let side = vec![0.01; LAYER * self.samples];
-        let factors = Factors::new(self.samples, &side, &side);
+        let side = |length: usize| vec![0.01; length * self.samples];
+        let factors = Factors::new(self.samples, &side(self.outputs), &side(LAYER));
         let transport = Transport::Sockets;
-        let starts = (0..self.layers.unwrap_or(0)).map(|layer| layer * LAYER * LAYER);
-        let layers = Vec::from_iter(starts.map(|start| start..start + LAYER * LAYER));
+        let starts = (0..self.layers.unwrap_or(0)).map(|place| place * layer * ROW);
+        let layers = Vec::from_iter(starts.map(|start| start..start + layer * ROW));
         let mut training = if self.leads {
             let new = NewTraining {
                 executors: WORKERS,
@@ -93,11 +122,12 @@ impl Work {
         while training.steps_done() < STEPS {
             let (begun, before) = (Instant::now(), transferred());
             for executor in training.to_do() {
-                tokio::time::sleep(COMPUTATION / 3).await;
-                for segment in (0..self.segments).rev() {
-                    tokio::time::sleep(COMPUTATION * 2 / 3 / self.segments as u32).await;
-                    let rows = all / self.segments;
-                    let from = segment * rows;
+                let third = Duration::from_millis(self.ms) / 3;
+                tokio::time::sleep(third).await;
+                let mut from = all;
+                for (rows, part) in self.segments(all).into_iter().rev() {
+                    tokio::time::sleep((third * 2).mul_f64(part)).await;
+                    from -= rows;
                     let piece = std::iter::repeat_n(0.001, rows * ROW);
                     let layers = (from..from + rows).step_by(layer).filter(|_| self.factors);
                     let factors = layers.map(|row| (row * ROW, factors.clone())).collect();
@@ -157,7 +187,7 @@ pub(crate) fn bench() {
          steps.\n\n| Mbit/s of a worker's link | arm | ms a step | speed, of \
          the computation alone | MiB a step of a worker |\n|---|---|---|---|---|",
         SAMPLES[0],
-        COMPUTATION.as_millis(),
+        COMPUTATION,
         STEPS / 2
     );
     for rate in RATES {
@@ -174,6 +204,7 @@ pub(crate) fn bench() {
 fn tell(rate: f64, name: &str, flags: &str) {
     let [step, mib] = measure(rate, flags);
     let limit = if rate > 0.0 { format!("{rate}") } else { "no limit".to_owned() };
-    let speed = COMPUTATION.as_millis() as f64 / step;
+    let computation = if flags.contains("--ms 10") { 10.0 } else { COMPUTATION as f64 };
+    let speed = computation / step;
     println!("| {limit} | {name} | {step:.0} | {speed:.2} | {mib:.2} |");
 }
