@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use serde::Deserialize;
+use serde::{Deserialize, forward_to_deserialize_any};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use crate::ProtocolError;
@@ -140,30 +140,18 @@ fn check<E: Error>(text: &str) -> Result<(), E> {
     Err(E::custom(problem))
 }
 
-/// By whatever type a value has: where another one is asked for, `serde_json` would repeat a text
-/// without asking the visitor.
-macro_rules! deserialize {
-    ($($method:ident($($type:ty),*))*) => {$(
-        fn $method<V: Visitor<'de>>(self, $(_: $type,)* visitor: V) -> Result<V::Value, D::Error> {
-            self.0.deserialize_any(Bounded(visitor))
-        }
-    )*};
-}
-
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for Bounded<D> {
     type Error = D::Error;
 
-    deserialize! {
-        deserialize_any() deserialize_bool() deserialize_i8() deserialize_i16() deserialize_i32()
-        deserialize_i64() deserialize_i128() deserialize_u8() deserialize_u16() deserialize_u32()
-        deserialize_u64() deserialize_u128() deserialize_f32() deserialize_f64() deserialize_char()
-        deserialize_str() deserialize_string() deserialize_bytes() deserialize_byte_buf()
-        deserialize_unit() deserialize_seq() deserialize_map() deserialize_identifier()
-        deserialize_unit_struct(&'static str)
-        deserialize_tuple(usize)
-        deserialize_tuple_struct(&'static str, usize)
-        deserialize_struct(&'static str, &'static [&'static str])
-        deserialize_enum(&'static str, &'static [&'static str])
+    // By whatever type a value has: where another one is asked for, `serde_json` would repeat a text
+    // without asking the visitor.
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
+        unit_struct seq tuple tuple_struct map struct enum identifier
+    }
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.0.deserialize_any(Bounded(visitor))
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {

@@ -34,8 +34,7 @@ pub fn decode_request_within(
     room: &mut dyn Room,
 ) -> Result<InferRequest, ProtocolError> {
     let (json, binary) = split(&body, header_length)?;
-    let bytes = 0;
-    let mut contents = Contents { bytes, limit, room };
+    let mut contents = Contents { bytes: 0, limit, room };
     let header: RequestHeader<'_> = bounded::read(&json)?;
     let mut inputs = tensors(header.inputs, binary, &mut contents)?;
     if header_length.is_some() {
@@ -58,8 +57,7 @@ pub fn decode_response(
 ) -> Result<InferResponse, ProtocolError> {
     let (json, binary) = split(&body, header_length)?;
     let header: ResponseHeader<'_> = bounded::read(&json)?;
-    let (bytes, limit, room) = (0, usize::MAX, &mut Unbounded);
-    let mut contents = Contents { bytes, limit, room };
+    let mut contents = Contents { bytes: 0, limit: usize::MAX, room: &mut Unbounded };
     Ok(InferResponse {
         model_name: header.model_name,
         model_version: header.model_version,
@@ -131,10 +129,8 @@ fn requested_output(header: OutputHeader) -> Result<RequestedOutput, ProtocolErr
     let OutputHeader { name, parameters } = header;
     let asked = parameters.unwrap_or_default();
     if asked.shared_memory_region.is_some() {
-        return Err(ProtocolError::Extension {
-            tensor: Excerpt::from(&name),
-            parameter: SHARED_MEMORY,
-        });
+        let tensor = Excerpt::from(&name);
+        return Err(ProtocolError::Extension { tensor, parameter: SHARED_MEMORY });
     }
     Ok(RequestedOutput {
         name,

@@ -18,16 +18,11 @@ pub struct Excerpt {
     is_cut: bool,
 }
 
-impl From<&str> for Excerpt {
-    fn from(text: &str) -> Self {
+impl<T: AsRef<str> + ?Sized> From<&T> for Excerpt {
+    fn from(text: &T) -> Self {
+        let text = text.as_ref();
         let end = text.char_indices().nth(MAX_CHARS).map(|(end, _)| end);
         Self { text: text.split_at(end.unwrap_or(text.len())).0.into(), is_cut: end.is_some() }
-    }
-}
-
-impl From<&String> for Excerpt {
-    fn from(text: &String) -> Self {
-        text.as_str().into()
     }
 }
 

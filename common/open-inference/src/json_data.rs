@@ -10,8 +10,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 use serde::ser::{Error as _, Serialize, Serializer};
 
 use crate::bounded::SHORT;
-use crate::error::MAX_AXES;
-use crate::error::json_mistake;
+use crate::error::{MAX_AXES, json_mistake};
 use crate::room::Contents;
 use crate::tensor::element_count;
 use crate::{Datatype, Excerpt, ProtocolError, Tensor};

@@ -69,13 +69,11 @@ pub fn respond(status: StatusCode, content_type: &'static str, body: Bytes) -> R
 
 /// `value` as JSON.
 pub fn respond_json(status: StatusCode, value: &impl Serialize) -> Response<Bytes> {
-    match serde_json::to_vec(value) {
-        Ok(body) => respond(status, CONTENT_TYPE_JSON, body.into()),
-        Err(_) => {
-            let empty = Bytes::from_static(b"{}");
-            respond(StatusCode::INTERNAL_SERVER_ERROR, CONTENT_TYPE_JSON, empty)
-        }
-    }
+    let (status, body) = match serde_json::to_vec(value) {
+        Ok(body) => (status, body.into()),
+        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, Bytes::from_static(b"{}")),
+    };
+    respond(status, CONTENT_TYPE_JSON, body)
 }
 
 /// The protocol's error object; `retry_after` is in seconds.

@@ -28,10 +28,7 @@ pub enum Form {
 
 /// Reads a request, and says in which form it came.
 pub fn read_request(message: ModelInferRequest) -> Result<(InferRequest, Form), ProtocolError> {
-    let form = match message.raw_input_contents.as_slice() {
-        [] => Form::Typed,
-        _ => Form::Raw,
-    };
+    let form = if message.raw_input_contents.is_empty() { Form::Typed } else { Form::Raw };
     let outputs = message.outputs.into_iter().map(requested);
     let request = InferRequest {
         id: Some(message.id).filter(|id| !id.is_empty()),

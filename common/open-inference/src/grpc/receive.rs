@@ -94,8 +94,7 @@ pub async fn receive<B, R, E>(
     admit: impl FnOnce(&R, &str, usize) -> Result<(), E> + Send + 'static,
 ) -> Result<(Full<Bytes>, R), E>
 where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin,
     R: Room,
     E: From<ReceiveError> + From<CodingError> + From<ProtocolError> + Send + 'static,
 {
@@ -141,8 +140,7 @@ fn framed(message: &[u8]) -> Bytes {
 /// The body of a call in one piece, as it came: a message with its prefix, or nothing.
 async fn collect<B, E>(mut body: B, limit: usize, room: &mut impl Room) -> Result<Bytes, E>
 where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin,
     E: From<ReceiveError> + From<ProtocolError>,
 {
     let (mut pieces, mut short) = (Vec::new(), BytesMut::new());

@@ -34,8 +34,7 @@ pub fn answer_stream<B, R, F>(
     call: impl Fn(Request<Full<Bytes>>) -> F + Send + 'static,
 ) -> Response<tonic::body::Body>
 where
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
     R: Room + Send,
     F: Future<Output = Response<tonic::body::Body>> + Send + 'static,
 {
@@ -114,8 +113,7 @@ struct Messages<B> {
 
 impl<B> Messages<B>
 where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin,
 {
     /// The next message with its prefix; `None` at the end.
     async fn next(

@@ -71,13 +71,8 @@ pub fn timeout_of(metadata: &MetadataMap) -> Option<Duration> {
 
 /// Protocol buffers whose parts are bounded. Requests for inference are read before
 /// ([`receive`](crate::grpc::receive)).
+#[derive(Default)]
 pub(crate) struct BoundedCodec<T, U>(PhantomData<(T, U)>);
-
-impl<T, U> Default for BoundedCodec<T, U> {
-    fn default() -> Self {
-        Self(PhantomData)
-    }
-}
 
 impl<T, U> Codec for BoundedCodec<T, U>
 where
