@@ -62,8 +62,7 @@ pub struct FileError {
 impl FileError {
     /// An error of the file at `path`.
     pub fn new(path: &Path, problem: impl ToString) -> Self {
-        let (path, problem) = (path.to_owned(), problem.to_string());
-        Self { path, problem }
+        Self { path: path.to_owned(), problem: problem.to_string() }
     }
 
     /// An error of `field` in the file at `path`.

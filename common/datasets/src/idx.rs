@@ -82,8 +82,7 @@ fn parse(contents: &[u8]) -> Result<Idx, String> {
     if wanted != bytes.len() as u128 {
         return Err(torn(&dims, wanted, bytes.len()));
     }
-    let bytes = bytes.to_vec();
-    Ok(Idx { dims, bytes })
+    Ok(Idx { dims, bytes: bytes.to_vec() })
 }
 
 #[cfg(test)]

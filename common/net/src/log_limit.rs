@@ -20,8 +20,7 @@ pub struct LogLimit {
 impl LogLimit {
     /// A limit that lets the first message through.
     pub const fn new() -> Self {
-        let (due, held_back) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { due, held_back }
+        Self { due: AtomicU64::new(0), held_back: AtomicU64::new(0) }
     }
 
     /// If a message may be written now: how many were held back since the last one.

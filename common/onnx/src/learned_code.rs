@@ -186,8 +186,7 @@ impl Decoder for LearnedCode {
         parapet_decoder::check_group(&self.code, predictions, parity, slot, out.len())?;
         let (length, k) = (self.output_len, self.code.k());
         if !out.len().is_multiple_of(length) {
-            let (expected, got) = (length, out.len());
-            return Err(DecodeError::UnequalLength { expected, got });
+            return Err(DecodeError::UnequalLength { expected: length, got: out.len() });
         }
         let transform = self.code.transform();
         let (samples, group) = (out.len() / length, (k + self.code.r()) * length);

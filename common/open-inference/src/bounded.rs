@@ -7,8 +7,8 @@
 
 use std::fmt;
 
-use serde::{Deserialize, forward_to_deserialize_any};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, forward_to_deserialize_any};
 
 use crate::ProtocolError;
 use crate::error::json_mistake;
@@ -105,8 +105,7 @@ fn skip_text(bytes: &mut std::slice::Iter<'_, u8>) -> usize {
 fn skip_number(bytes: &mut std::slice::Iter<'_, u8>) -> usize {
     let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
     let left = bytes.as_slice();
-    let end = left.iter().position(|byte| !is_part(byte));
-    let length = end.unwrap_or(left.len());
+    let length = left.iter().position(|byte| !is_part(byte)).unwrap_or(left.len());
     *bytes = left[length..].iter();
     length
 }
@@ -126,8 +125,7 @@ impl<A> Counted<A> {
         if self.read <= MAX_ELEMENTS {
             return Ok(());
         }
-        let problem = format_args!("{what} of more than {MAX_ELEMENTS}");
-        Err(E::custom(problem))
+        Err(E::custom(format_args!("{what} of more than {MAX_ELEMENTS}")))
     }
 }
 
@@ -136,8 +134,7 @@ fn check<E: Error>(text: &str) -> Result<(), E> {
     if length <= MAX_TEXT {
         return Ok(());
     }
-    let problem = format_args!("a text of {length} bytes; at most {MAX_TEXT} are taken");
-    Err(E::custom(problem))
+    Err(E::custom(format_args!("a text of {length} bytes; at most {MAX_TEXT} are taken")))
 }
 
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for Bounded<D> {

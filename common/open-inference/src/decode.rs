@@ -182,8 +182,7 @@ impl<'de> Visitor<'de> for TensorParametersVisitor {
                 "binary_data_size" => parameters.binary_data_size = entries.next_value()?,
                 SHARED_MEMORY => parameters.shared_memory_region = entries.next_value()?,
                 _ => {
-                    let value = parameter(entries.next_value()?)?;
-                    parameters.others.insert(name.into_owned(), value);
+                    parameters.others.insert(name.into_owned(), parameter(entries.next_value()?)?);
                 }
             }
         }

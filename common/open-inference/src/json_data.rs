@@ -33,8 +33,7 @@ pub(crate) fn tensor(
         |mistake: String| ProtocolError::Data { tensor: Excerpt::from(&name), datatype, mistake };
     if datatype != Datatype::Bytes && json.len() > SHORT && json.contains('"') {
         // The parser would copy a text of any length before it is refused.
-        let mistake = format!("an element is a string, not a {datatype} value");
-        return Err(wrong(mistake));
+        return Err(wrong(format!("an element is a string, not a {datatype} value")));
     }
     let expected = element_count(&name, &shape)?;
     // Whatever the shape claims, a number takes two characters at least and a string three.
@@ -43,8 +42,7 @@ pub(crate) fn tensor(
         None => expected.min(json.len() / 3 + 1) * 4 + json.len(),
     };
     // The parser copies a text that has an escape.
-    let has_escape = datatype == Datatype::Bytes && json.contains('\\');
-    let copies = if has_escape { json.len() } else { 0 };
+    let copies = if datatype == Datatype::Bytes && json.contains('\\') { json.len() } else { 0 };
     contents.grow(capacity, copies)?;
     let mut sink = Sink { datatype, expected, count: 0, bytes: Vec::with_capacity(capacity) };
     let mut deserializer = serde_json::Deserializer::from_str(json);
@@ -153,8 +151,7 @@ impl Elements<'_> {
             return Ok(());
         }
         let (index, datatype) = (self.sink.count, self.sink.datatype);
-        let problem = format!("element {index} is {value}, not a {datatype} value");
-        Err(E::custom(problem))
+        Err(E::custom(format!("element {index} is {value}, not a {datatype} value")))
     }
 }
 
@@ -176,11 +173,9 @@ impl<'de> Visitor<'de> for Elements<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
         let Self { sink, depth } = self;
         if depth == MAX_AXES {
-            let problem = format!("arrays are nested deeper than {MAX_AXES}");
-            return Err(A::Error::custom(problem));
+            return Err(A::Error::custom(format!("arrays are nested deeper than {MAX_AXES}")));
         }
-        let depth = depth + 1;
-        let mut next = || elements.next_element_seed(Elements { sink, depth });
+        let mut next = || elements.next_element_seed(Elements { sink, depth: depth + 1 });
         while next()?.is_some() {}
         Ok(())
     }
@@ -220,8 +215,7 @@ impl<'a> JsonData<'a> {
             _ if tensor.has_non_finite() => "JSON has no NaN and no infinity",
             _ => return Ok(Self(tensor)),
         };
-        let tensor = Excerpt::from(&tensor.name);
-        Err(ProtocolError::NoJsonForm { tensor, reason })
+        Err(ProtocolError::NoJsonForm { tensor: Excerpt::from(&tensor.name), reason })
     }
 }
 
@@ -246,8 +240,7 @@ impl Serialize for JsonData<'_> {
             Datatype::Int64 => numbers!(i64),
             Datatype::Fp16 => {
                 let elements = data.as_chunks().0.iter();
-                let numbers = elements.map(|bytes| f16::from_le_bytes(*bytes).to_f32());
-                serializer.collect_seq(numbers)
+                serializer.collect_seq(elements.map(|bytes| f16::from_le_bytes(*bytes).to_f32()))
             }
             Datatype::Fp32 => numbers!(f32),
             Datatype::Fp64 => numbers!(f64),

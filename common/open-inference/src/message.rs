@@ -40,8 +40,7 @@ impl InferRequest {
         let mut outputs = self.outputs.iter();
         let own = outputs.find(|asked| asked.name == output);
         let of_all = || self.parameters.get(BINARY_DATA_OUTPUT)?.as_bool();
-        let own = own.and_then(|asked| asked.binary_data);
-        own.or_else(of_all).unwrap_or(false)
+        own.and_then(|asked| asked.binary_data).or_else(of_all).unwrap_or(false)
     }
 
     /// Returns true if the client asked for `output`: it named it, or named none.
@@ -62,15 +61,13 @@ impl InferRequest {
                 None => Ok(tensor),
             }
         };
-        let outputs = outputs.into_iter();
-        let wanted = outputs.filter(|tensor| self.wants_output(&tensor.name));
+        let wanted = outputs.into_iter().filter(|tensor| self.wants_output(&tensor.name));
         wanted.map(selected).collect()
     }
 
     /// Asks for every output in binary form (those that say otherwise themselves keep their say).
     pub fn ask_binary_outputs(&mut self) {
-        let asked = (BINARY_DATA_OUTPUT.to_owned(), Value::Bool(true));
-        self.parameters.extend([asked]);
+        self.parameters.extend([(BINARY_DATA_OUTPUT.to_owned(), Value::Bool(true))]);
     }
 }
 

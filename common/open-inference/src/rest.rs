@@ -47,11 +47,8 @@ pub fn request_id(headers: &HeaderMap) -> HeaderValue {
 /// # Errors
 /// [`ProtocolError::HeaderLength`].
 pub fn header_length(headers: &HeaderMap) -> Result<Option<usize>, ProtocolError> {
-    let Some(value) = headers.get(&HEADER_LENGTH) else {
-        return Ok(None);
-    };
-    let length = value.to_str().ok().map(str::trim);
-    let length = length.and_then(|text| text.parse().ok());
+    let Some(value) = headers.get(&HEADER_LENGTH) else { return Ok(None) };
+    let length = value.to_str().ok().map(str::trim).and_then(|text| text.parse().ok());
     length.map(Some).ok_or_else(|| {
         let value = Excerpt::from(&*String::from_utf8_lossy(value.as_bytes()));
         ProtocolError::HeaderLength { value }
@@ -62,8 +59,7 @@ pub fn header_length(headers: &HeaderMap) -> Result<Option<usize>, ProtocolError
 pub fn respond(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<Bytes> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
-    let content_type = HeaderValue::from_static(content_type);
-    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
 

@@ -84,8 +84,7 @@ impl Tensor {
                 actual: self.datatype,
             });
         }
-        let values = self.data.as_chunks().0.iter();
-        Ok(values.map(|bytes| f32::from_le_bytes(*bytes)).collect())
+        Ok(self.data.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
     }
 
     /// Returns true if a floating-point tensor holds a NaN or an infinity;
@@ -126,8 +125,7 @@ impl Tensor {
                 data.extend_from_slice(text.as_bytes());
             }
         }
-        let shape = vec![batch, count];
-        Self::new(self.name.clone(), Datatype::Bytes, shape, data.into())
+        Self::new(self.name.clone(), Datatype::Bytes, vec![batch, count], data.into())
     }
 
     /// Elements of a BYTES tensor, without their lengths; ends at the first whose length is torn.
@@ -143,11 +141,9 @@ impl Tensor {
 
     fn check(&self) -> Result<(), ProtocolError> {
         let elements = self.element_count()?;
-        let Some(size) = self.datatype.size() else {
-            return self.check_byte_strings(elements);
-        };
-        let expected = elements.checked_mul(size);
-        let expected = expected.ok_or_else(|| overflow(&self.name, &self.shape))?;
+        let Some(size) = self.datatype.size() else { return self.check_byte_strings(elements) };
+        let expected =
+            elements.checked_mul(size).ok_or_else(|| overflow(&self.name, &self.shape))?;
         if self.data.len() == expected {
             return Ok(());
         }
@@ -183,8 +179,7 @@ impl Tensor {
 
 pub(crate) fn element_count(tensor: &str, shape: &[usize]) -> Result<usize, ProtocolError> {
     if shape.len() > MAX_AXES {
-        let (tensor, axes) = (tensor.into(), shape.len());
-        return Err(ProtocolError::Axes { tensor, axes });
+        return Err(ProtocolError::Axes { tensor: tensor.into(), axes: shape.len() });
     }
     let mut axes = shape.iter();
     let count = axes.try_fold(1_usize, |count, &axis| count.checked_mul(axis));

@@ -179,8 +179,7 @@ impl FaultProfile {
             if instances < 2 {
                 return Err(format!("transfers.instances: {instances}; give at least 2"));
             }
-            let most = 1..=MOST_TRANSFERS;
-            number("transfers.concurrent", transfers.concurrent, most)?;
+            number("transfers.concurrent", transfers.concurrent, 1..=MOST_TRANSFERS)?;
             interval("transfers.mean_pause_ms", transfers.mean_pause_ms)?;
             span("transfers.length", transfers.length)?;
             span("transfers.added", transfers.added)?;
@@ -232,8 +231,7 @@ fn number<T: PartialOrd + Display>(
         return Ok(());
     }
     let (least, most) = range.into_inner();
-    let problem = format!("{field}: {value}; give a number from {least} to {most}");
-    Err(problem)
+    Err(format!("{field}: {value}; give a number from {least} to {most}"))
 }
 
 fn range(field: &str, min: f64, max: f64) -> Result<(), String> {

@@ -63,8 +63,9 @@ impl ModelEntry {
         for (kind, own, theirs) in [inputs, ("output", &self.outputs, &metadata.outputs)] {
             for spec in own {
                 let name = &spec.name;
-                let tensor = theirs.iter().find(|tensor| tensor.name == *name);
-                let tensor = tensor
+                let tensor = theirs
+                    .iter()
+                    .find(|tensor| tensor.name == *name)
                     .ok_or_else(|| format!("it has no {kind} {name:?}, which the model has"))?;
                 if !spec.fits(tensor) {
                     let (theirs, own) = (Shown(tensor), spec.metadata());

@@ -70,8 +70,7 @@ impl Shape {
 
 impl From<Vec<usize>> for Shape {
     fn from(lengths: Vec<usize>) -> Self {
-        let axis = |length| i64::try_from(length).unwrap_or(i64::MAX);
-        Self(lengths.into_iter().map(axis).collect())
+        Self(lengths.into_iter().map(|length| i64::try_from(length).unwrap_or(i64::MAX)).collect())
     }
 }
 

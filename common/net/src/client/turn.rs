@@ -83,10 +83,7 @@ pub(super) async fn in_turns<T>(
                 return result;
             }
             is_over = second.as_mut().poll(context).is_ready();
-            match is_over {
-                true => first.as_mut().poll(context),
-                false => result,
-            }
+            if is_over { first.as_mut().poll(context) } else { result }
         })
     });
     (result.await, is_over)

@@ -264,8 +264,7 @@ where
         if limits.max_headers != HYPERS_HEADERS {
             builder.max_headers(limits.max_headers);
         }
-        let connection = builder.serve_connection(TokioIo::new(io), service);
-        let mut connection = pin!(connection);
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(io), service));
         let ended = tokio::select! {
             ended = connection.as_mut() => Some(ended),
             // What was sent before the client could know is read first; hyper would close an idle

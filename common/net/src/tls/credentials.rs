@@ -110,8 +110,7 @@ impl<F: Side> Credentials<F> {
 
     pub(crate) fn read(files: F) -> Result<Self, TlsError> {
         let contents = Contents::read(&files)?;
-        let (digests, configured) = (contents.digests(), files.configure(contents)?);
-        let current = Current::of::<F>(digests, configured);
+        let current = Current::of::<F>(contents.digests(), files.configure(contents)?);
         Ok(Self { files, current: ArcSwap::from_pointee(current), reloading: Mutex::default() })
     }
 

@@ -93,8 +93,7 @@ impl Side for ClientSettings {
     type Config = ClientConfig;
 
     fn paths(&self) -> [Option<&PathBuf>; 4] {
-        let (certificate, key) = (self.certificate.as_ref(), self.key.as_ref());
-        [certificate, key, Some(&self.ca), self.crl.as_ref()]
+        [self.certificate.as_ref(), self.key.as_ref(), Some(&self.ca), self.crl.as_ref()]
     }
 
     fn configure(&self, contents: Contents<'_>) -> Result<(ClientConfig, Expiry), TlsError> {
@@ -167,8 +166,8 @@ impl Side for ServerFiles {
     type Config = ServerConfig;
 
     fn paths(&self) -> [Option<&PathBuf>; 4] {
-        let (ca, crl) = (self.client_ca.as_ref(), self.client_crl.as_ref());
-        [Some(&self.certificate), Some(&self.key), ca, crl]
+        let Self { certificate, key, client_ca, client_crl } = self;
+        [Some(certificate), Some(key), client_ca.as_ref(), client_crl.as_ref()]
     }
 
     fn configure(&self, contents: Contents<'_>) -> Result<(ServerConfig, Expiry), TlsError> {

@@ -57,8 +57,7 @@ impl GraphBuilder {
         ));
         let [start, end] =
             [("start", 2), ("end", 3)].map(|(at, axis)| AttributeProto::int(at, axis));
-        let value = self.value.clone();
-        let steps = self.node("Shape", vec![value], vec![start, end]);
+        let steps = self.node("Shape", vec![self.value.clone()], vec![start, end]);
         let steps = self.node("Squeeze", vec![steps], Vec::new());
         let [zero, one] = [0, 1].map(|number| self.integers(&[], &[number]));
         let steps = self.node("Range", vec![zero, steps, one.clone()], Vec::new());

@@ -24,17 +24,10 @@ pub(crate) fn decoded_len(coding: Coding, body: &[u8], limit: usize) -> Result<u
 
 pub(crate) fn decode(coding: Coding, body: &[u8], length: usize) -> Result<Bytes, CodingError> {
     let is_long = length > SHORT;
-    let mut decoded = match is_long {
-        true => long_buffer(length),
-        false => Vec::with_capacity(length),
-    };
+    let mut decoded = if is_long { long_buffer(length) } else { Vec::with_capacity(length) };
     let mut decoder = reader(coding, body).take(length as u64);
-    let read = decoder.read_to_end(&mut decoded);
-    read.map_err(|error| malformed(coding, &error))?;
-    Ok(match is_long {
-        true => Bytes::from_owner(Long(decoded)),
-        false => decoded.into(),
-    })
+    decoder.read_to_end(&mut decoded).map_err(|error| malformed(coding, &error))?;
+    Ok(if is_long { Bytes::from_owner(Long(decoded)) } else { decoded.into() })
 }
 
 /// Buffer of a long body that is gone. The next one takes it: an allocator, which gives memory

@@ -99,9 +99,7 @@ impl Coding {
     /// [`CodingError::Unknown`].
     pub fn of_request(headers: &HeaderMap) -> Result<Option<Self>, CodingError> {
         let mut values = headers.get_all(CONTENT_ENCODING).iter();
-        let Some(value) = values.next() else {
-            return Ok(None);
-        };
+        let Some(value) = values.next() else { return Ok(None) };
         let name = value.to_str().map(str::trim).unwrap_or_default();
         match (values.next(), Self::of_name(name)) {
             (None, Some(coding)) => Ok(Some(coding)),
@@ -115,8 +113,7 @@ impl Coding {
 
     /// The coding that `Accept-Encoding` likes best for the answer; `None` for the body as it is.
     pub fn for_response(headers: &HeaderMap) -> Option<Self> {
-        let values = headers.get_all(ACCEPT_ENCODING).iter();
-        best(values.filter_map(|value| value.to_str().ok()))
+        best(headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok()))
     }
 }
 
@@ -145,8 +142,7 @@ where
             return read(body, held, room);
         }
         let turn = Turn::to_read(work).await.ok_or(CodingError::Unread)?;
-        let read = turn.take(move |_| read(body, held, room)).await;
-        return read.ok_or(CodingError::Unread)?;
+        return turn.take(move |_| read(body, held, room)).await.ok_or(CodingError::Unread)?;
     };
     let unpack = move |length: Result<usize, CodingError>, body: &[u8], mut room: R| {
         let length = length?;
@@ -183,8 +179,7 @@ pub async fn encode(coding: Coding, body: &Bytes) -> Option<Bytes> {
         SMALLEST..LONG => codec::encode(coding, body),
         LONG.. => {
             let body = body.clone();
-            let turn = tokio::time::timeout(PATIENCE, Turn::to_unpack(SHORT));
-            let turn = turn.await.ok()??;
+            let turn = tokio::time::timeout(PATIENCE, Turn::to_unpack(SHORT)).await.ok()??;
             turn.take(move |_| codec::encode(coding, &body)).await?
         }
     };

@@ -49,20 +49,15 @@ impl Turn {
     async fn among(long: &Long, bytes: usize) -> Option<Self> {
         let long = match bytes {
             ..=SHORT => None,
-            _ => {
-                let permits = Arc::clone(long).acquire_many_owned(units(bytes));
-                Some(permits.await.ok()?)
-            }
+            _ => Some(Arc::clone(long).acquire_many_owned(units(bytes)).await.ok()?),
         };
-        let _worker = Arc::clone(&WORKERS).acquire_owned().await.ok()?;
-        Some(Self { long, _worker })
+        Some(Self { long, _worker: Arc::clone(&WORKERS).acquire_owned().await.ok()? })
     }
 
     /// Gives back what a body of `bytes` bytes does not need.
     pub(crate) fn shrink_to(&mut self, bytes: usize) {
         if let Some(long) = &mut self.long {
-            let excess = long.num_permits().saturating_sub(units(bytes) as usize);
-            drop(long.split(excess));
+            drop(long.split(long.num_permits().saturating_sub(units(bytes) as usize)));
         }
     }
 

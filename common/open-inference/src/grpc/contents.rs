@@ -37,8 +37,7 @@ pub(crate) fn to_bytes(
     }
     let (wanted, bytes): (_, Bytes) = match datatype {
         Datatype::Bool => {
-            let values = take(&mut contents.bool_contents).into_iter();
-            ("bool_contents", values.map(u8::from).collect())
+            ("bool_contents", take(&mut contents.bool_contents).into_iter().map(u8::from).collect())
         }
         Datatype::Uint8 => elements!(uint_contents, u8),
         Datatype::Uint16 => elements!(uint_contents, u16),
@@ -60,8 +59,7 @@ pub(crate) fn to_bytes(
             ("bytes_contents", bytes.into())
         }
         Datatype::Fp16 | Datatype::Bf16 => {
-            let tensor = tensor.into();
-            return Err(ProtocolError::RawOnly { tensor, datatype });
+            return Err(ProtocolError::RawOnly { tensor: tensor.into(), datatype });
         }
     };
     let others = [
@@ -89,8 +87,7 @@ pub(crate) fn typed(tensor: &Tensor) -> Option<InferTensorContents> {
     macro_rules! elements {
         ($type:ty) => {{
             let elements = data.as_chunks().0.iter();
-            let numbers = elements.map(|bytes| <$type>::from_le_bytes(*bytes).into());
-            numbers.collect()
+            elements.map(|bytes| <$type>::from_le_bytes(*bytes).into()).collect()
         }};
     }
     match tensor.datatype {

@@ -98,8 +98,7 @@ fn requested(output: InferRequestedOutput) -> Result<RequestedOutput, ProtocolEr
     let classes = output.parameters.get("classification");
     let classes = classes.map(|classes| {
         let count = classes.int64_param.map(usize::try_from);
-        let tensor = Excerpt::from(&output.name);
-        let wrong = ProtocolError::Classes { tensor };
+        let wrong = ProtocolError::Classes { tensor: Excerpt::from(&output.name) };
         count.and_then(Result::ok).ok_or(wrong)
     });
     let classes = classes.transpose()?;
@@ -127,8 +126,7 @@ fn tensors(tensors: Vec<InferTensor>, raw: Vec<Bytes>) -> Result<Vec<Tensor>, Pr
         return Err(ProtocolError::RawCount { raw: raw.len(), tensors: tensors.len() });
     }
     let (tensors, mut raw) = (tensors.into_iter(), raw.into_iter());
-    let tensors = tensors.map(|tensor| read_tensor(tensor, raw.next()));
-    tensors.collect()
+    tensors.map(|tensor| read_tensor(tensor, raw.next())).collect()
 }
 
 fn read_tensor(message: InferTensor, raw: Option<Bytes>) -> Result<Tensor, ProtocolError> {
@@ -137,16 +135,14 @@ fn read_tensor(message: InferTensor, raw: Option<Bytes>) -> Result<Tensor, Proto
     let datatype = Datatype::of_tensor(&name, &datatype)?;
     let axes = shape.iter().map(|&axis| usize::try_from(axis));
     let Ok(axes) = axes.collect::<Result<Vec<usize>, _>>() else {
-        let tensor = Excerpt::from(&name);
-        return Err(ProtocolError::NegativeAxis { tensor, shape });
+        return Err(ProtocolError::NegativeAxis { tensor: Excerpt::from(&name), shape });
     };
     let contents = contents.unwrap_or_default();
     let data = match raw {
         // MLServer sets both, with nothing in one of them.
         Some(raw) if contents == InferTensorContents::default() => raw,
         Some(_) => {
-            let tensor = Excerpt::from(&name);
-            return Err(ProtocolError::AmbiguousContents { tensor });
+            return Err(ProtocolError::AmbiguousContents { tensor: Excerpt::from(&name) });
         }
         None => contents::to_bytes(&name, datatype, contents)?,
     };
@@ -170,15 +166,15 @@ fn write_tensors(tensors: &[Tensor], form: Form) -> (Vec<InferTensor>, Vec<Bytes
         return (typed, Vec::new());
     }
     let raw = tensors.iter().map(|tensor| tensor.data.clone()).collect();
-    let messages = tensors.iter().map(|tensor| message(tensor, None));
-    (messages.collect(), raw)
+    (tensors.iter().map(|tensor| message(tensor, None)).collect(), raw)
 }
 
 /// One without a type, as a newer protocol's would be, is left out.
 fn read_parameters(parameters: BTreeMap<String, InferParameter>) -> Parameters {
     let named = |(name, parameter): (String, InferParameter)| {
-        let flag = parameter.bool_param.map(Value::from);
-        let value = flag
+        let value = parameter
+            .bool_param
+            .map(Value::from)
             .or_else(|| parameter.int64_param.map(Value::from))
             .or_else(|| parameter.uint64_param.map(Value::from))
             .or_else(|| parameter.double_param.map(Value::from))

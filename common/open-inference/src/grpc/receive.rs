@@ -148,9 +148,7 @@ where
     let mut announced = None;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| ReceiveError::Aborted { reason: error.into() })?;
-        let Ok(piece) = frame.into_data() else {
-            continue;
-        };
+        let Ok(piece) = frame.into_data() else { continue };
         room.hold(length + piece.len())?;
         for (to, byte) in prefix.iter_mut().skip(length).zip(&piece) {
             *to = *byte;
@@ -172,8 +170,7 @@ where
         }
     }
     if length > 0 && announced.is_none_or(|announced| length < PREFIX + announced) {
-        let reason = "it ends too soon".into();
-        return Err(ReceiveError::Aborted { reason }.into());
+        return Err(ReceiveError::Aborted { reason: "it ends too soon".into() }.into());
     }
     pieces.push(short.freeze());
     pieces.retain(|piece| !piece.is_empty());
@@ -205,8 +202,7 @@ fn decode<R: Room, E: From<ProtocolError>>(
         room.hold(held.saturating_add(Tensor::detached_bytes(&request.inputs, length)))?;
         Tensor::detach(&mut request.inputs, length);
     }
-    let inference = Inference { model, version, request, form };
-    Ok((inference, room))
+    Ok((Inference { model, version, request, form }, room))
 }
 
 #[cfg(test)]

@@ -152,8 +152,7 @@ where
             let frame =
                 frame.map_err(|error| refused(&ReceiveError::Aborted { reason: error.into() }))?;
             if let Ok(piece) = frame.into_data() {
-                let held = room.hold(self.buffer.len() + piece.len());
-                held.map_err(|full: ProtocolError| {
+                room.hold(self.buffer.len() + piece.len()).map_err(|full: ProtocolError| {
                     Status::resource_exhausted(crate::error_text(&full))
                 })?;
                 self.buffer.extend_from_slice(&piece);
