@@ -67,23 +67,18 @@ fn scan(json: &[u8]) -> Result<(), ProtocolError> {
             b'"' => {
                 let length = skip_text(&mut bytes);
                 let limit = MAX_TEXT;
-                if depth < DATA_DEPTH && length > ESCAPED * limit {
-                    return Err(ProtocolError::LongText { length, limit });
-                }
+                let is_short = depth >= DATA_DEPTH || length <= ESCAPED * limit;
+                ensure!(is_short, ProtocolError::LongText { length, limit });
             }
             b'-' | b'0'..=b'9' => {
                 let (length, limit) = (1 + skip_number(&mut bytes), MAX_NUMBER);
-                if length > limit {
-                    return Err(ProtocolError::LongNumber { length, limit });
-                }
+                ensure!(length <= limit, ProtocolError::LongNumber { length, limit });
             }
             b'[' | b'{' => depth += 1,
             b']' | b'}' => depth = depth.saturating_sub(1),
             _ => {}
         }
-        if depth > MAX_DEPTH {
-            return Err(ProtocolError::Deep { limit: MAX_DEPTH });
-        }
+        ensure!(depth <= MAX_DEPTH, ProtocolError::Deep { limit: MAX_DEPTH });
     }
     Ok(())
 }
@@ -122,19 +117,17 @@ struct Counted<A> {
 impl<A> Counted<A> {
     fn count<E: Error>(&mut self, what: &str, is_one: bool) -> Result<(), E> {
         self.read += usize::from(is_one);
-        if self.read <= MAX_ELEMENTS {
-            return Ok(());
-        }
-        Err(E::custom(format_args!("{what} of more than {MAX_ELEMENTS}")))
+        let problem = format_args!("{what} of more than {MAX_ELEMENTS}");
+        ensure!(self.read <= MAX_ELEMENTS, E::custom(problem));
+        Ok(())
     }
 }
 
 fn check<E: Error>(text: &str) -> Result<(), E> {
     let length = text.len();
-    if length <= MAX_TEXT {
-        return Ok(());
-    }
-    Err(E::custom(format_args!("a text of {length} bytes; at most {MAX_TEXT} are taken")))
+    let problem = format_args!("a text of {length} bytes; at most {MAX_TEXT} are taken");
+    ensure!(length <= MAX_TEXT, E::custom(problem));
+    Ok(())
 }
 
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for Bounded<D> {

@@ -70,9 +70,9 @@ pub fn decode_response(
 /// The header, and the body after it, of which each announced tensor takes the next piece.
 fn split(body: &Bytes, header_length: Option<usize>) -> Result<(Bytes, Bytes), ProtocolError> {
     let header_length = header_length.unwrap_or(body.len());
-    if header_length > body.len() {
-        return Err(ProtocolError::HeaderBeyondBody { header_length, body_length: body.len() });
-    }
+    let body_length = body.len();
+    let beyond = ProtocolError::HeaderBeyondBody { header_length, body_length };
+    ensure!(header_length <= body_length, beyond);
     Ok((body.slice(..header_length), body.slice(header_length..)))
 }
 
@@ -119,19 +119,15 @@ fn parameters<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Parameters, 
 }
 
 fn parameter<E: de::Error>(value: &RawValue) -> Result<serde_json::Value, E> {
-    if value.get().starts_with(['[', '{']) {
-        return Err(E::custom("a parameter is a string, a number or a boolean"));
-    }
+    let is_plain = !value.get().starts_with(['[', '{']);
+    ensure!(is_plain, E::custom("a parameter is a string, a number or a boolean"));
     bounded::parse(value.get().as_bytes()).map_err(E::custom)
 }
 
 fn requested_output(header: OutputHeader) -> Result<RequestedOutput, ProtocolError> {
     let OutputHeader { name, parameters } = header;
     let asked = parameters.unwrap_or_default();
-    if asked.shared_memory_region.is_some() {
-        let tensor = Excerpt::from(&name);
-        return Err(ProtocolError::Extension { tensor, parameter: SHARED_MEMORY });
-    }
+    ensure!(asked.shared_memory_region.is_none(), shared_memory(&name));
     Ok(RequestedOutput {
         name,
         binary_data: asked.binary_data,
@@ -140,6 +136,10 @@ fn requested_output(header: OutputHeader) -> Result<RequestedOutput, ProtocolErr
 }
 
 pub(crate) const SHARED_MEMORY: &str = "shared_memory_region";
+
+fn shared_memory(tensor: &str) -> ProtocolError {
+    ProtocolError::Extension { tensor: tensor.into(), parameter: SHARED_MEMORY }
+}
 
 /// `data` stays unparsed here: fields come in any order, and how to read it depends on `datatype`.
 #[derive(Deserialize)]
@@ -212,19 +212,14 @@ fn tensor(
     let tensor = || Excerpt::from(&name);
     let datatype = Datatype::of_tensor(&name, &datatype)?;
     let parameters = parameters.unwrap_or_default();
-    if parameters.shared_memory_region.is_some() {
-        return Err(ProtocolError::Extension { tensor: tensor(), parameter: SHARED_MEMORY });
-    }
+    ensure!(parameters.shared_memory_region.is_none(), shared_memory(&name));
     let read = match (parameters.binary_data_size, data) {
         (Some(announced), None) => {
             let available = binary.len();
-            if announced > available {
-                return Err(ProtocolError::BinaryTooShort {
-                    tensor: tensor(),
-                    announced,
-                    available,
-                });
-            }
+            ensure!(
+                announced <= available,
+                ProtocolError::BinaryTooShort { tensor: tensor(), announced, available }
+            );
             Tensor::new(name, datatype, shape, binary.split_to(announced))
         }
         (None, Some(data)) => json_data::tensor(contents, name, datatype, shape, data.get()),

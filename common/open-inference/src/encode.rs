@@ -31,10 +31,7 @@ pub struct Encoded {
 impl Encoded {
     /// The body's content type.
     pub fn content_type(&self) -> &'static str {
-        match self.header_length {
-            Some(_) => crate::CONTENT_TYPE_BINARY,
-            None => crate::CONTENT_TYPE_JSON,
-        }
+        self.header_length.map_or(crate::CONTENT_TYPE_JSON, |_| crate::CONTENT_TYPE_BINARY)
     }
 }
 

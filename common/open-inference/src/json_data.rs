@@ -25,10 +25,8 @@ pub(crate) fn tensor(
     shape: Vec<usize>,
     json: &str,
 ) -> Result<Tensor, ProtocolError> {
-    if !datatype.has_json_form() {
-        let (tensor, reason) = (Excerpt::from(&name), BF16_IS_BINARY);
-        return Err(ProtocolError::NoJsonForm { tensor, reason });
-    }
+    let no_form = |tensor| ProtocolError::NoJsonForm { tensor, reason: BF16_IS_BINARY };
+    ensure!(datatype.has_json_form(), no_form(Excerpt::from(&name)));
     let wrong =
         |mistake: String| ProtocolError::Data { tensor: Excerpt::from(&name), datatype, mistake };
     if datatype != Datatype::Bytes && json.len() > SHORT && json.contains('"') {
@@ -51,14 +49,11 @@ pub(crate) fn tensor(
     if let Err(error) = read.and_then(|()| deserializer.end()) {
         return Err(wrong(json_mistake(&error)));
     }
-    if sink.count != expected {
-        return Err(ProtocolError::ElementCount {
-            tensor: Excerpt::from(&name),
-            shape,
-            expected,
-            actual: sink.count,
-        });
-    }
+    let actual = sink.count;
+    ensure!(
+        actual == expected,
+        ProtocolError::ElementCount { tensor: Excerpt::from(&name), shape, expected, actual }
+    );
     Tensor::new(name, datatype, shape, sink.bytes.into())
 }
 
@@ -144,9 +139,7 @@ impl Elements<'_> {
         value: impl fmt::Display,
         push: impl FnOnce(&mut Sink) -> bool,
     ) -> Result<(), E> {
-        if self.depth == 0 {
-            return Err(E::custom("expected an array of elements"));
-        }
+        ensure!(self.depth > 0, E::custom("expected an array of elements"));
         if push(self.sink) {
             return Ok(());
         }
@@ -172,9 +165,8 @@ impl<'de> Visitor<'de> for Elements<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
         let Self { sink, depth } = self;
-        if depth == MAX_AXES {
-            return Err(A::Error::custom(format!("arrays are nested deeper than {MAX_AXES}")));
-        }
+        let problem = format_args!("arrays are nested deeper than {MAX_AXES}");
+        ensure!(depth < MAX_AXES, A::Error::custom(problem));
         let mut next = || elements.next_element_seed(Elements { sink, depth: depth + 1 });
         while next()?.is_some() {}
         Ok(())

@@ -10,6 +10,15 @@
 //! header are bounded while it is read, and errors repeat no more than an [`Excerpt`] of them. This
 //! crate knows no sockets: the servers and clients hand bodies in and out.
 
+/// Returns the error unless the condition holds.
+macro_rules! ensure {
+    ($holds:expr, $error:expr) => {
+        if !$holds {
+            return Err($error);
+        }
+    };
+}
+
 mod bounded;
 #[cfg(feature = "compression")]
 pub mod compression;

@@ -33,9 +33,7 @@ impl Contents<'_> {
     pub(crate) fn grow(&mut self, more: usize, copies: usize) -> Result<(), ProtocolError> {
         self.bytes = self.bytes.saturating_add(more);
         let (bytes, limit) = (self.bytes, self.limit);
-        if bytes > limit {
-            return Err(ProtocolError::Contents { bytes, limit });
-        }
+        ensure!(bytes <= limit, ProtocolError::Contents { bytes, limit });
         self.hold(copies)
     }
 

@@ -77,13 +77,11 @@ impl Tensor {
 
     /// The values of an FP32 tensor.
     pub fn f32s(&self) -> Result<Vec<f32>, ProtocolError> {
-        if self.datatype != Datatype::Fp32 {
-            return Err(ProtocolError::DatatypeMismatch {
-                tensor: self.excerpt(),
-                expected: Datatype::Fp32,
-                actual: self.datatype,
-            });
-        }
+        let (expected, actual) = (Datatype::Fp32, self.datatype);
+        ensure!(
+            actual == expected,
+            ProtocolError::DatatypeMismatch { tensor: self.excerpt(), expected, actual }
+        );
         Ok(self.data.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
     }
 
@@ -178,9 +176,8 @@ impl Tensor {
 }
 
 pub(crate) fn element_count(tensor: &str, shape: &[usize]) -> Result<usize, ProtocolError> {
-    if shape.len() > MAX_AXES {
-        return Err(ProtocolError::Axes { tensor: tensor.into(), axes: shape.len() });
-    }
+    let axes = shape.len();
+    ensure!(axes <= MAX_AXES, ProtocolError::Axes { tensor: tensor.into(), axes });
     let mut axes = shape.iter();
     let count = axes.try_fold(1_usize, |count, &axis| count.checked_mul(axis));
     count.ok_or_else(|| overflow(tensor, shape))

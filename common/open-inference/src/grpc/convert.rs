@@ -122,9 +122,10 @@ fn refuse_extensions(
 }
 
 fn tensors(tensors: Vec<InferTensor>, raw: Vec<Bytes>) -> Result<Vec<Tensor>, ProtocolError> {
-    if !raw.is_empty() && raw.len() != tensors.len() {
-        return Err(ProtocolError::RawCount { raw: raw.len(), tensors: tensors.len() });
-    }
+    ensure!(
+        raw.is_empty() || raw.len() == tensors.len(),
+        ProtocolError::RawCount { raw: raw.len(), tensors: tensors.len() }
+    );
     let (tensors, mut raw) = (tensors.into_iter(), raw.into_iter());
     tensors.map(|tensor| read_tensor(tensor, raw.next())).collect()
 }

@@ -122,10 +122,8 @@ fn varints(packed: &[u8]) -> usize {
 }
 
 fn check(number: usize, limit: usize, parts: &'static str) -> Result<(), ProtocolError> {
-    if number <= limit {
-        return Ok(());
-    }
-    Err(ProtocolError::TooMany { parts, limit })
+    ensure!(number <= limit, ProtocolError::TooMany { parts, limit });
+    Ok(())
 }
 
 #[cfg(test)]

@@ -169,9 +169,8 @@ where
             _ => {}
         }
     }
-    if length > 0 && announced.is_none_or(|announced| length < PREFIX + announced) {
-        return Err(ReceiveError::Aborted { reason: "it ends too soon".into() }.into());
-    }
+    let is_whole = length == 0 || announced.is_some_and(|announced| length >= PREFIX + announced);
+    ensure!(is_whole, ReceiveError::Aborted { reason: "it ends too soon".into() }.into());
     pieces.push(short.freeze());
     pieces.retain(|piece| !piece.is_empty());
     match pieces.as_mut_slice() {

@@ -129,17 +129,13 @@ where
             loop {
                 if let Some([_, length @ ..]) = self.buffer.first_chunk::<PREFIX>() {
                     let length = u32::from_be_bytes(*length) as usize;
-                    if length > limit {
-                        return Err(refused(&ReceiveError::TooLarge { length, limit }));
-                    }
+                    ensure!(length <= limit, refused(&ReceiveError::TooLarge { length, limit }));
                     if self.buffer.len() >= PREFIX + length {
                         return Ok(self.buffer.split_to(PREFIX + length).freeze());
                     }
                 }
-                if !self.more(&mut room).await? {
-                    let reason = "it ends too soon".into();
-                    return Err(refused(&ReceiveError::Aborted { reason }));
-                }
+                let torn = || refused(&ReceiveError::Aborted { reason: "it ends too soon".into() });
+                ensure!(self.more(&mut room).await?, torn());
             }
         });
         let late = |_| Err(refused(&ReceiveError::Timeout { limit: time }));
