@@ -111,17 +111,15 @@ fn tensor_headers<'a>(
 ) -> Result<Vec<TensorHeader<'a>>, ProtocolError> {
     let header = |tensor: &'a Tensor| {
         let is_binary = binary(&tensor.name);
-        let data = (!is_binary).then(|| JsonData::new(tensor)).transpose()?;
-        let binary_data_size = tensor.data.len();
         Ok(TensorHeader {
             name: &tensor.name,
             datatype: tensor.datatype,
             shape: &tensor.shape,
             parameters: (is_binary || !tensor.parameters.is_empty()).then_some(TensorParameters {
-                binary_data_size: is_binary.then_some(binary_data_size),
+                binary_data_size: is_binary.then_some(tensor.data.len()),
                 others: &tensor.parameters,
             }),
-            data,
+            data: (!is_binary).then(|| JsonData::new(tensor)).transpose()?,
         })
     };
     tensors.iter().map(header).collect()
