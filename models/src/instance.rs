@@ -73,8 +73,7 @@ impl Instance {
         let tls = config.tls.clone().map(ServerTls::load).transpose()?.map(Arc::new);
         let (listener, address) = bind("listen", config.listen)?;
         let bind_if = |flag, address: Option<SocketAddr>| {
-            let bound = address.map(|address| bind(flag, address));
-            Ok::<_, StartError>(bound.transpose()?.unzip())
+            Ok::<_, StartError>(address.map(|address| bind(flag, address)).transpose()?.unzip())
         };
         let (grpc, grpc_address) = bind_if("grpc-listen", config.grpc_listen)?;
         let (health, health_address) = bind_if("health-listen", config.health_listen)?;
@@ -87,8 +86,7 @@ impl Instance {
         let asked = shutdown.clone().cancelled_owned();
         let serving_grpc = grpc.map(|listener| {
             let server = Server::over_http2(grpc::service(app.clone()), limits, grpc::MAX_STREAMS);
-            let server = server.with_tls(tls.clone());
-            tokio::spawn(server.run(listener, asked, grace))
+            tokio::spawn(server.with_tls(tls.clone()).run(listener, asked, grace))
         });
         if let Some(listener) = health {
             let limits = Limits::of_connections(HEALTH_CONNECTIONS);
@@ -144,8 +142,7 @@ fn bind(flag: &'static str, address: SocketAddr) -> Result<(TcpListener, SocketA
 
 /// Waits for `interval`; false if the shutdown came first.
 async fn passes(interval: Duration, shutdown: &CancellationToken) -> bool {
-    let sleep = tokio::time::sleep(interval);
-    shutdown.run_until_cancelled(sleep).await.is_some()
+    shutdown.run_until_cancelled(tokio::time::sleep(interval)).await.is_some()
 }
 
 async fn upkeep(app: Arc<App>, shutdown: CancellationToken) {
@@ -183,8 +180,7 @@ fn load(config: &Config, metrics: &Metrics) -> Result<Models, StartError> {
             let engine = load_engine(config, &mut runtime, &entry, version)?;
             if config.warm_up {
                 let warm = warm_up(engine.as_ref(), &entry, config.batch.max_rows);
-                let model = name.clone();
-                warm.map_err(|source| StartError::WarmUp { model, version, source })?;
+                warm.map_err(|source| StartError::WarmUp { model: name.clone(), version, source })?;
             }
             engines.push(engine);
         }

@@ -25,8 +25,7 @@ impl<E: InferenceEngine> InferenceEngine for FullBatches<E> {
         if !self.rows.is_multiple_of(rows) {
             parts.push(&rest);
         }
-        let outputs = self.engine.infer(&join(&parts))?;
-        let mut answers = split(outputs, &[rows, self.rows - rows])?;
+        let mut answers = split(self.engine.infer(&join(&parts))?, &[rows, self.rows - rows])?;
         Ok(answers.swap_remove(0))
     }
 }

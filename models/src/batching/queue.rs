@@ -156,8 +156,7 @@ impl Queue {
     /// Takes no more items and drops those that wait, so that their clients hear of it.
     pub(super) fn close_and_clear(&self) {
         self.close();
-        let abandoned = std::mem::take(&mut self.state.lock().waiting);
-        drop(abandoned);
+        drop(std::mem::take(&mut self.state.lock().waiting));
     }
 }
 

@@ -141,26 +141,23 @@ impl Config {
         if environment == Environment::Production && settings.fault_profile.is_some() {
             return Err(ConfigError::FaultsInProduction);
         }
-        let missing = ConfigError::Missing;
         let models = settings.model.unwrap_or_default();
         if models.is_empty() {
-            return Err(missing("model"));
+            return Err(ConfigError::Missing("model"));
         }
         let clients = (settings.tls_client_ca, settings.tls_client_crl);
         let tls = tls(settings.tls_certificate, settings.tls_key, clients)?;
         let millis = |setting: Option<u64>, default| setting.map_or(default, Duration::from_millis);
         let seconds = Duration::from_secs;
         let defaults = Limits::default();
-        let connections = settings.max_connections;
-        let (header_ms, header_bytes) =
-            (settings.header_read_timeout_ms, settings.max_header_bytes);
+        let (connections, header_ms) = (settings.max_connections, settings.header_read_timeout_ms);
         let limits = Limits {
             max_connections: connections.map_or(defaults.max_connections, NonZeroUsize::get),
             // The frontends are its only peers, and each sends no more than an instance has slots.
             max_connections_per_peer: usize::MAX,
             header_read_timeout: millis(header_ms, defaults.header_read_timeout),
             write_timeout: millis(settings.write_timeout_ms, defaults.write_timeout),
-            max_header_bytes: header_bytes.unwrap_or(defaults.max_header_bytes),
+            max_header_bytes: settings.max_header_bytes.unwrap_or(defaults.max_header_bytes),
             ..defaults
         };
         let batch = BatchPolicy {
@@ -168,7 +165,7 @@ impl Config {
             max_delay: Duration::from_micros(settings.max_batch_delay_us.unwrap_or(0).into()),
         };
         Ok(Self {
-            repository: settings.repository.ok_or(missing("repository"))?,
+            repository: settings.repository.ok_or(ConfigError::Missing("repository"))?,
             models,
             listen: settings.listen.unwrap_or(LISTEN),
             grpc_listen: settings.grpc_listen,

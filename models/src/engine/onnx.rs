@@ -204,8 +204,7 @@ fn tensor(spec: &TensorSpec, value: &DynValue) -> ort::Result<Tensor> {
             (shape, data.into())
         }
     };
-    let axis = |&axis: &i64| usize::try_from(axis).unwrap_or_default();
-    let shape = shape.iter().map(axis).collect();
+    let shape = shape.iter().map(|&axis: &i64| usize::try_from(axis).unwrap_or_default()).collect();
     Tensor::new(spec.name.clone(), spec.datatype, shape, data).map_err(ort::Error::wrap)
 }
 

@@ -66,8 +66,7 @@ impl Provider {
         threads: usize,
     ) -> Result<SessionBuilder, FileError> {
         // The default tries all algorithms of convolutions for each new size of a batch.
-        let search = ConvAlgorithmSearch::Heuristic;
-        let cuda = CUDA::default().with_conv_algorithm_search(search);
+        let cuda = CUDA::default().with_conv_algorithm_search(ConvAlgorithmSearch::Heuristic);
         let cuda = |device: u8| cuda.with_device_id(device.into()).build();
         let providers = match self {
             Self::Cpu => vec![],

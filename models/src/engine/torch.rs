@@ -68,17 +68,15 @@ fn tensors(answer: IValue) -> Option<Vec<tch::Tensor>> {
         IValue::Tensor(tensor) => Some(vec![tensor]),
         IValue::TensorList(tensors) => Some(tensors),
         IValue::Tuple(values) => {
-            let tensor = |value: IValue| tch::Tensor::try_from(value).ok();
-            values.into_iter().map(tensor).collect()
+            values.into_iter().map(|value: IValue| tch::Tensor::try_from(value).ok()).collect()
         }
         _ => None,
     }
 }
 
 fn tensor(input: &Tensor) -> Result<tch::Tensor, EngineError> {
-    let kind = kind(input.datatype).ok_or_else(|| {
-        let reason = format!("{} cannot be served by libtorch", input.datatype);
-        EngineError::Run { reason }
+    let kind = kind(input.datatype).ok_or_else(|| EngineError::Run {
+        reason: format!("{} cannot be served by libtorch", input.datatype),
     })?;
     let shape: Vec<i64> = input.shape.iter().map(|&axis| axis as i64).collect();
     tch::Tensor::f_from_data_size(&input.data, &shape, kind).map_err(|error| failed(&error))

@@ -115,11 +115,9 @@ pub(super) fn json(value: &impl Serialize) -> Response {
 }
 
 pub(super) async fn no_route(method: Method, uri: Uri) -> ApiError {
-    let (method, path) = (method.as_str().into(), uri.path().into());
-    ApiError::NoRoute { method, path }
+    ApiError::NoRoute { method: method.as_str().into(), path: uri.path().into() }
 }
 
 pub(super) async fn no_method(method: Method, uri: Uri) -> ApiError {
-    let (method, path) = (method.as_str().into(), uri.path().into());
-    ApiError::NoMethod { method, path }
+    ApiError::NoMethod { method: method.as_str().into(), path: uri.path().into() }
 }

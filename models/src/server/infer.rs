@@ -50,8 +50,7 @@ async fn answer(
     let limit = timeout(headers).map_or(most, |asked| asked.min(most));
     let response = predict(app, model, &mut request, limit).await?;
     let encoded = encode_response(&response, |output| request.wants_binary(output));
-    let encoded = encoded.map_err(ApiError::Answer)?;
-    Ok(rest::respond_encoded(encoded, headers).await.map(Body::from))
+    Ok(rest::respond_encoded(encoded.map_err(ApiError::Answer)?, headers).await.map(Body::from))
 }
 
 /// The answer to a request, whatever protocol it came by, within `limit`.

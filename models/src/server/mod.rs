@@ -133,6 +133,5 @@ async fn metrics(State(app): State<Arc<App>>) -> Response {
     if let Some(tls) = &app.tls {
         app.metrics.certificate(tls.expiry());
     }
-    let content_type = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
-    (content_type, app.metrics.render()).into_response()
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], app.metrics.render()).into_response()
 }

@@ -190,9 +190,7 @@ impl<'a> Up<'a> {
 
     /// Returns true if a parity model is there that is good enough.
     fn may_code(&self) -> bool {
-        let Ok(parity) = self.repository.load(&self.parity) else {
-            return false;
-        };
+        let Ok(parity) = self.repository.load(&self.parity) else { return false };
         let agreement = parity.training.get("agreement").and_then(toml::Value::as_float);
         let (agreement, least) = (agreement.unwrap_or_default(), self.args.min_agreement);
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
