@@ -53,8 +53,7 @@ pub(crate) struct Processes {
 impl Processes {
     pub(crate) fn new(folder: &Path) -> Result<Self> {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        let (folder, running) = (folder.to_owned(), Vec::new());
-        Ok(Self { folder, running })
+        Ok(Self { folder: folder.to_owned(), running: Vec::new() })
     }
 
     pub(crate) fn log(&self, name: &str) -> PathBuf {

@@ -199,8 +199,7 @@ fn check_chart(sh: &Shell, deploy: &Path, write: bool) -> Result<[String; 3]> {
         let only_there = operated.contains(&line) && !default.contains(&line);
         ensure!(only_there, "{kind}: where it is known, and only there");
     }
-    let is_bound = default.contains(NAMESPACE);
-    ensure!(!is_bound, "the chart's defaults are for one namespace only");
+    ensure!(!default.contains(NAMESPACE), "the chart's defaults are for one namespace only");
     let manifests = HEADER.to_owned() + &render("monitoring.dashboard=false")?;
     let file = deploy.join("kubernetes/parapet.yaml");
     if write {

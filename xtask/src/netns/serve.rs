@@ -120,8 +120,7 @@ fn start_prometheus(network: &Network, cluster: &mut Cluster) -> Result<String> 
          - job_name: parapet-frontend\n  static_configs:\n{targets}"
     );
     let url = cluster.prometheus(&hosts[0].place, &hosts[0].at(9090), &config)?;
-    let since = Instant::now();
-    wait_until("scrapes of all frontends", LIMIT, since, || {
+    wait_until("scrapes of all frontends", LIMIT, Instant::now(), || {
         let targets = dashboards::ask(&url, "up")?;
         Ok(targets.len() == hosts.len() && hosts_that_are_down(&url)?.is_empty())
     })?;
@@ -230,8 +229,7 @@ fn is_on(host: &Host, address: &str) -> bool {
 /// Returns true if these frontends have all instances of all hosts, and all are up.
 fn are_all_up(hosts: &[&Host]) -> Result<bool> {
     let known = instances_of(hosts)?;
-    let is_whole = known.len() == hosts.len() * 3 * INSTANCES.len();
-    Ok(is_whole && known.iter().all(|(_, up)| *up))
+    Ok(known.len() == hosts.len() * 3 * INSTANCES.len() && known.iter().all(|(_, up)| *up))
 }
 
 /// Returns true if each of these frontends has all instances of `host` down, if it has them at all.
