@@ -99,8 +99,7 @@ impl Fleet {
             epoch_unix_ms: epoch.unwrap_or_default().as_millis(),
             instances: Vec::new(),
         };
-        let total = experiment.instances.deployed + experiment.instances.redundant;
-        for number in 0..total {
+        for number in 0..experiment.instances.deployed + experiment.instances.redundant {
             fleet.instances.push(fleet.spawn(number, "127.0.0.1:0")?);
         }
         Ok(fleet)

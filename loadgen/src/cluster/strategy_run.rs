@@ -112,9 +112,8 @@ impl StrategyRun {
     }
 
     pub(super) async fn finish(mut self) -> anyhow::Result<Measured> {
-        let counted = self.before.zip(self.counted().await?);
         let since = |(before, after)| combine(&after, &before, u64::saturating_sub);
-        self.measured.redundancy = counted.map(since);
+        self.measured.redundancy = self.before.zip(self.counted().await?).map(since);
         Ok(self.measured)
     }
 
@@ -183,8 +182,7 @@ fn instance_lines(scrape: &str) -> impl Iterator<Item = &str> {
 
 /// Instances that serve `model` in some way, each once; `None` in a scrape that knows of none.
 fn instances(scrape: &str, model: &str) -> Option<usize> {
-    let of_model = format!("model=\"{model}\"");
-    let lines = instance_lines(scrape).filter(|line| line.contains(&of_model));
+    let lines = instance_lines(scrape).filter(|line| line.contains(&format!("model=\"{model}\"")));
     let names = lines.filter_map(|line| line.split_once("instance=\"")?.1.split('"').next());
     let names: BTreeSet<&str> = names.collect();
     (!names.is_empty()).then_some(names.len())

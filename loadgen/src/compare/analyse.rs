@@ -114,8 +114,7 @@ fn middle(figures: impl Iterator<Item = Option<f64>>) -> Option<Interval> {
         let figure = figures.get(place).copied();
         figure.filter(|figure| figure.is_finite())
     };
-    let (low, high) = (at(tail)?, at(1.0 - tail)?);
-    Some(Interval { low, high })
+    Some(Interval { low: at(tail)?, high: at(1.0 - tail)? })
 }
 
 /// A strategy with its latencies in the rounds that count.
@@ -197,11 +196,10 @@ impl<'a> Counted<'a> {
     }
 
     fn confidence(&self) -> BTreeMap<String, Confidence> {
-        let samples = self.pool.len() as u64;
         let of_percentile = |(place, (name, quantile)): (usize, (&str, f64))| {
             let confidence = Confidence {
                 bootstrap: middle(self.drawn.iter().map(|drawn| Some(drawn.as_ref()?[place]))),
-                needs_samples: samples_needed(quantile).saturating_sub(samples),
+                needs_samples: samples_needed(quantile).saturating_sub(self.pool.len() as u64),
             };
             (name.to_owned(), confidence)
         };
@@ -215,10 +213,9 @@ impl<'a> Counted<'a> {
         figure: impl Fn(&Percentiles, &Percentiles) -> f64,
     ) -> Option<Estimate> {
         let value = figure(&base.percentiles, &self.percentiles);
-        let interval = middle(base.drawn.iter().zip(&self.drawn).map(|(base, this)| {
-            let (base, this) = (base.as_ref()?, this.as_ref()?);
-            Some(figure(base, this))
-        }));
+        let drawn = base.drawn.iter().zip(&self.drawn);
+        let figures = drawn.map(|(base, this)| Some(figure(base.as_ref()?, this.as_ref()?)));
+        let interval = middle(figures);
         value.is_finite().then_some(Estimate { value, interval })
     }
 }

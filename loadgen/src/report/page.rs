@@ -20,8 +20,7 @@ pub(crate) struct Page {
 
 impl Page {
     pub(crate) fn new(title: String) -> Self {
-        let (text, html) = (format!("{title}\n"), String::new());
-        Self { title, text, html }
+        Self { text: format!("{title}\n"), html: String::new(), title }
     }
 
     /// Adds a box that stands out, with a word before its text.
@@ -222,8 +221,7 @@ impl Cell {
     }
 
     pub(crate) fn estimate(estimate: Option<Estimate>) -> Self {
-        let ranged = estimate.map(|estimate| Self::ranged(estimate.value, estimate.interval));
-        ranged.unwrap_or_else(|| Self::from("-"))
+        estimate.map_or_else(|| Self::from("-"), |known| Self::ranged(known.value, known.interval))
     }
 
     fn html(&self) -> String {

@@ -149,8 +149,7 @@ impl Shape {
                 chart.draw_series(LineSeries::new(points.iter().copied().map(inside), style))?;
             }
             Self::Dots(points, radius) => {
-                let style = colour.mix(0.8).filled();
-                let dot = |point| Circle::new(inside(point), *radius, style);
+                let dot = |point| Circle::new(inside(point), *radius, colour.mix(0.8).filled());
                 chart.draw_series(points.iter().copied().map(dot))?;
             }
         }
@@ -201,8 +200,7 @@ fn number(value: f64) -> String {
         return format!("{value:.7}").trim_end_matches('0').trim_end_matches('.').to_owned();
     }
     let digits = format!("{value:.0}");
-    let groups = digits.as_bytes().rchunks(3).rev();
-    groups.map(String::from_utf8_lossy).collect::<Vec<_>>().join(",")
+    digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

@@ -99,8 +99,7 @@ impl Instance {
             return None;
         }
         self.busy = self.busy(now);
-        let (done, fails) = (std::mem::take(&mut self.running), self.fails);
-        Some((done, fails, self.begin(now, withdrawn)))
+        Some((std::mem::take(&mut self.running), self.fails, self.begin(now, withdrawn)))
     }
 
     /// Starts what waits. Requests that were withdrawn meanwhile leave the queue.

@@ -44,8 +44,7 @@ impl Transport for HttpTransport {
             }
             request
         };
-        let sent = self.connections.send(request).await;
-        let response = sent.map_err(|error| {
+        let response = self.connections.send(request).await.map_err(|error| {
             if error.is_unsent() { Failure::Connect } else { Failure::ConnectionLost }
         })?;
         answer(response)

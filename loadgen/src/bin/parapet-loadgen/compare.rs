@@ -15,8 +15,7 @@ use parapet_loadgen::schedule::Arrivals;
 use crate::files::{ReportFiles, check_folder, write_strategy_csv};
 use crate::live::{log, stop_on_interrupt};
 use crate::run::Payload;
-use crate::runtime;
-use crate::{Error, bad_input, finish};
+use crate::{Error, bad_input, finish, runtime};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -89,12 +88,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let places = places.map(|repository| places_of(args, repository, temporary.path()));
     let places = places.transpose().map_err(bad_input)?;
     let comparison = runtime(1)?.block_on(drive(&experiment, places.as_ref(), &rows))?;
-    let mut recorded = Ok(());
-    if let Some(folder) = &args.csv {
-        recorded = comparison.strategies.iter().try_for_each(|measured| {
+    let recorded = args.csv.iter().try_for_each(|folder| {
+        comparison.strategies.iter().try_for_each(|measured| {
             write_strategy_csv(folder, &measured.name, &measured.records())
-        });
-    }
+        })
+    });
     let bootstrap = Bootstrap { seed: experiment.seed, ..Bootstrap::default() };
     let report = analyse(&comparison, &experiment.baseline, bootstrap);
     let report = report.context("cannot analyse the comparison")?;
@@ -130,11 +128,8 @@ fn of_targets(args: &Args) -> anyhow::Result<Experiment> {
         let (name, url) = text.split_once('=').with_context(|| {
             format!("--target {text:?}: give NAME=http://host:port, as coded=http://127.0.0.1:8000")
         })?;
-        experiment.strategies.push(Arm {
-            name: name.to_owned(),
-            url: Some(url.to_owned()),
-            ..Arm::default()
-        });
+        let (name, url) = (name.to_owned(), Some(url.to_owned()));
+        experiment.strategies.push(Arm { name, url, ..Arm::default() });
     }
     experiment.baseline = usual_baseline(experiment.names()).to_owned();
     Ok(experiment)

@@ -138,8 +138,7 @@ fn print(text: &impl Display) -> anyhow::Result<()> {
 
 fn complaint(error: &clap::Error) -> String {
     let text = error.render().to_string();
-    let lines = text.lines().map(str::trim);
-    let lines = lines.take_while(|line| !line.starts_with("Usage:"));
+    let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
     let said = lines.filter(|line| !line.is_empty() && !line.starts_with("For more"));
     format!("{}; see --help", said.collect::<Vec<_>>().join(" ").trim_start_matches("error: "))
 }
