@@ -182,7 +182,8 @@ fn instance_lines(scrape: &str) -> impl Iterator<Item = &str> {
 
 /// Instances that serve `model` in some way, each once; `None` in a scrape that knows of none.
 fn instances(scrape: &str, model: &str) -> Option<usize> {
-    let lines = instance_lines(scrape).filter(|line| line.contains(&format!("model=\"{model}\"")));
+    let of_model = format!("model=\"{model}\"");
+    let lines = instance_lines(scrape).filter(|line| line.contains(&of_model));
     let names = lines.filter_map(|line| line.split_once("instance=\"")?.1.split('"').next());
     let names: BTreeSet<&str> = names.collect();
     (!names.is_empty()).then_some(names.len())

@@ -43,7 +43,7 @@ pub struct HandOver {
 pub struct ClusterState {
     /// The servers that have joined, each with its weight; one of weight 0 is to be emptied.
     pub servers: BTreeMap<NodeId, u32>,
-    /// Those of them that hold nothing unless they are needed.
+    /// The servers among them that hold nothing unless they are needed.
     pub standbys: BTreeSet<NodeId>,
     /// The arrays: the shards that they are to be cut into; none: the array is to go, with all it
     /// holds.

@@ -85,7 +85,7 @@ pub struct ServerInfo {
     /// It holds nothing unless it is needed.
     #[serde(default)]
     pub standby: bool,
-    /// The version of the protocol that it speaks.
+    /// Version of the protocol that it speaks.
     #[serde(default)]
     pub protocol: u16,
 }
