@@ -238,10 +238,7 @@ impl Connections {
 }
 
 fn no_tls(error: std::io::Error) -> SendError {
-    match TlsFailure::of(&error) {
-        Some(failure) => SendError::Tls(failure),
-        None => SendError::Connect(error),
-    }
+    TlsFailure::of(&error).map_or(SendError::Connect(error), SendError::Tls)
 }
 
 /// A connection that did not carry a request to its end.
