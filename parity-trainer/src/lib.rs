@@ -9,6 +9,7 @@
 #![allow(missing_docs, reason = "the program builds on it alone")]
 
 /// Returns the error unless the condition holds.
+#[macro_export]
 macro_rules! ensure {
     ($holds:expr, $error:expr) => {
         if !$holds {

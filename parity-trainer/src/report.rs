@@ -20,10 +20,7 @@ pub(crate) fn evaluation(report: &CodeEvaluation) -> Vec<(String, String)> {
                 1 => String::new(),
                 missing => format!(" of {missing} missing"),
             };
-            let interval = match figure.and_then(|figure| figure.interval) {
-                Some(_) => " [95 %]",
-                None => "",
-            };
+            let interval = figure.and_then(|figure| figure.interval).map_or("", |_| " [95 %]");
             let label = format!("{what}{missing}{interval}");
             rows.extend(figure.map(|figure| (label, figure.hundredths(decimals, unit))));
         };

@@ -28,8 +28,7 @@ pub fn students(
     if are_sequences {
         families.extend(STRIDED.map(Family::Sequence));
     } else if let &[_, height, width] = shape {
-        let side = height.min(width);
-        let lenets = LENET_SIDES.into_iter().filter(|&(_, least)| side >= least);
+        let lenets = LENET_SIDES.into_iter().filter(|&(_, least)| height.min(width) >= least);
         families.extend(lenets.map(|(kernel, _)| Family::LeNet(kernel)));
         if !families.is_empty() {
             families.extend(STRIDED.map(Family::ResNet));

@@ -50,10 +50,8 @@ impl InProcessBackend {
             state: Values::F32(slots.into()),
         };
         let mut store = Store::new(Layout::dense(ROW, training), range);
-        if !store.fits(&rows) {
-            let reason = "its rows do not fit the model, or are not finite";
-            return Err(refused("state", clock, reason));
-        }
+        let reason = "its rows do not fit the model, or are not finite";
+        ensure!(store.fits(&rows), refused("state", clock, reason));
         store.insert(&rows);
         Ok(Self { rule, store, length, clock, made: None })
     }
@@ -77,8 +75,7 @@ impl ParameterBackend for InProcessBackend {
         check_length("the gradients", self.length, gradients.len())?;
         let learning_rate = self.rule.rate(self.clock);
         let (gradient_norm, scale) = self.rule.scale(gradients, 1);
-        let scale = scale as f32;
-        let values = padded(gradients.iter().map(|gradient| gradient * scale));
+        let values = padded(gradients.iter().map(|gradient| gradient * scale as f32));
         let updated = self.store.update(self.store.range(), &Keys::All, &values.into());
         updated.map_err(|reason| refused("gradient", self.clock + 1, reason))?;
         self.clock += 1;

@@ -162,7 +162,6 @@ impl RemoteBackend {
         from: Option<(u64, &[Vec<f32>])>,
     ) -> Result<(), BackendError> {
         self.end()?;
-        let measured_from = (!buffers.is_empty()).then_some(weights.len().div_ceil(ROW) as u64);
         let array: Vec<f32> = scaled((weights, 1.0), (buffers, 1.0)).collect();
         let new = NewTraining {
             rule: self.plan.rule,
@@ -175,7 +174,7 @@ impl RemoteBackend {
             shards: most_shards(array.len()) as u64,
             layers: &self.layers,
             weights: &array,
-            measured_from,
+            measured_from: (!buffers.is_empty()).then_some(weights.len().div_ceil(ROW) as u64),
             from,
             task: &self.plan.task,
         };
@@ -186,10 +185,8 @@ impl RemoteBackend {
     }
 
     fn end(&mut self) -> Result<(), BackendError> {
-        match self.training.take() {
-            Some(training) => Ok(self.cluster.runtime.block_on(training.leave())?),
-            None => Ok(()),
-        }
+        let Some(training) = self.training.take() else { return Ok(()) };
+        Ok(self.cluster.runtime.block_on(training.leave())?)
     }
 
     fn training(&mut self) -> Result<(&Runtime, &mut Training), BackendError> {

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use parapet_config::repository::ModelToml;
 use parapet_decoder::OutputSpec;
 use parapet_encoder::{Code, CodeSpec};
-use parity_trainer::TrainError;
 use parity_trainer::data::Samples;
 use parity_trainer::deployed::{self, CodeEntry, CodeNetworks, Deployed, OpenOptions};
 use parity_trainer::evaluation::{
     CodeEvaluation, CodedModels, EvaluationPlan, ParityRow, evaluate, markdown, reliability_plot,
 };
+use parity_trainer::{TrainError, ensure};
 use serde_json::json;
 
 use super::{check_classes, load_data, write_json};
@@ -129,10 +129,9 @@ fn open(args: &Args, threads: usize, test: &Samples) -> Result<Vec<CodeEntry>, T
     let mut entries: Vec<CodeEntry> = Vec::new();
     for path in &args.parity {
         let entry = deployed::open_code(path, &options, &test.shape, few(test))?;
-        if matches!(entry.networks, CodeNetworks::Learned(_)) && args.parity.len() > 1 {
-            let problem = "--parity: a learned code stands alone; name nothing beside it";
-            return Err(TrainError::Input(problem.to_owned()));
-        }
+        let stands_alone = matches!(entry.networks, CodeNetworks::Learned(_));
+        let problem = "--parity: a learned code stands alone; name nothing beside it";
+        ensure!(!stands_alone || args.parity.len() == 1, TrainError::Input(problem.to_owned()));
         for other in &entries {
             check_rows(other, &entry)?;
         }

@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use parapet_config::toml_file;
-use parity_trainer::TrainError;
 use parity_trainer::run::lock;
+use parity_trainer::{TrainError, ensure};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
@@ -100,10 +100,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
         return Err(TrainError::settings(None, &problem));
     }
     for (name, folder) in [("data", &args.data), ("models", &args.models)] {
-        if !folder.is_dir() {
-            let problem = format!("--{name} {}: no such folder", folder.display());
-            return Err(TrainError::settings(None, &problem));
-        }
+        let problem = format!("--{name} {}: no such folder", folder.display());
+        ensure!(folder.is_dir(), TrainError::settings(None, &problem));
     }
     let _lock = lock(&args.out.join("lock"), &args.out, "out")?;
     let interrupt = Interrupt::listen()?;
@@ -123,9 +121,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
                 reproduction.why_not.insert(name, error.first_line());
             }
             reproduction.write_results()?;
-            if is_interrupted {
-                return Err(TrainError::Interrupted("the same command goes on where it was"));
-            }
+            let advice = "the same command goes on where it was";
+            ensure!(!is_interrupted, TrainError::Interrupted(advice));
         }
     }
     println!("written to  {}", args.out.join(RESULTS).display());
@@ -156,13 +153,13 @@ impl Recipes {
             let Some(deployed) = recipes.deployed.get(&row.deployed) else {
                 return Err(in_row(format!("no deployed model `{}`", row.deployed)));
             };
-            if deployed.file.is_some() == deployed.train.is_some() {
-                let problem = "give either `file` or the flags `train`";
-                return Err(wrong(format!("deployed model {}: {problem}", row.deployed)));
-            }
-            if row.seeds == 0 || !names.insert(&row.name) {
-                return Err(in_row("a row has seeds, and a name of its own".to_owned()));
-            }
+            let problem = "give either `file` or the flags `train`";
+            ensure!(
+                deployed.file.is_some() != deployed.train.is_some(),
+                wrong(format!("deployed model {}: {problem}", row.deployed))
+            );
+            let is_named = row.seeds > 0 && names.insert(&row.name);
+            ensure!(is_named, in_row("a row has seeds, and a name of its own".to_owned()));
             let trainings = [recipes.deployed(row), Some(recipes.training(row, 1))];
             for command in trainings.into_iter().flatten().flat_map(|one| one.commands) {
                 parse(&command, |_| None).map_err(in_row)?;

@@ -8,10 +8,10 @@ use clap::ArgMatches;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::parser::ValueSource;
 use parapet_config::toml_file;
-use parity_trainer::TrainError;
 use parity_trainer::data::{Augment, DataSet};
 use parity_trainer::network::NetworkSpec;
 use parity_trainer::run::RunFolder;
+use parity_trainer::{TrainError, ensure};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -48,9 +48,8 @@ impl<S: Checked> Flags<S> {
         let known = S::augment_args(clap::Command::new(""));
         for (name, value, line) in place.map_or(Ok(Vec::new()), read)? {
             let id = name.replace('-', "_");
-            if !known.get_arguments().any(|argument| *argument.get_id() == id) {
-                return Err(wrong(&format!("line {line}: unknown setting `{name}`")));
-            }
+            let is_known = known.get_arguments().any(|argument| *argument.get_id() == id);
+            ensure!(is_known, wrong(&format!("line {line}: unknown setting `{name}`")));
             if matches.value_source(&id) != Some(ValueSource::CommandLine) {
                 table.insert(name.clone(), value);
                 let one = toml_file::convert::<S>(table.clone());
@@ -196,10 +195,7 @@ pub(crate) fn names<'a>(all: impl IntoIterator<Item = &'a String>) -> Result<(),
 }
 
 pub(crate) fn network(name: &str) -> Result<String, String> {
-    match name.parse::<NetworkSpec>() {
-        Ok(network) => Ok(network.to_string()),
-        Err(error) => Err(error.to_string()),
-    }
+    name.parse::<NetworkSpec>().map(|spec| spec.to_string()).map_err(|error| error.to_string())
 }
 
 pub(crate) fn to_toml(settings: &impl Serialize) -> Result<String, TrainError> {

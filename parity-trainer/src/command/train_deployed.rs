@@ -10,7 +10,7 @@ use parity_trainer::data::{Augment, DataSet};
 use parity_trainer::deployed::DeployedModel as _;
 use parity_trainer::evaluation::percent;
 use parity_trainer::run::CurveLabels;
-use parity_trainer::{DeployedRun, Entry, TrainError, Trained, Trainer, accuracy};
+use parity_trainer::{DeployedRun, Entry, TrainError, Trained, Trainer, accuracy, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -77,24 +77,18 @@ fn agreement(settings: &Settings, data: &DataSet, path: &Path) -> Result<Agreeme
     }
     let moved = "--augment: targets do not move with their samples; leave it out, or give none";
     let is_still = targets == 0 || settings.common.augment.is_none_or(|of| of == Augment::NONE);
-    if !is_still {
-        return Err(TrainError::Input(moved.to_owned()));
-    }
+    ensure!(is_still, TrainError::Input(moved.to_owned()));
     let outputs = if has_classes { data.classes } else { targets };
     Agreement::of(kind, &[outputs])
         .map_err(|error| TrainError::input(path, format!("--output-kind: {error}")))
 }
 
 fn check_labels(data: &DataSet, path: &Path) -> Result<(), TrainError> {
-    if !data.is_labelled() {
-        let problem = "has no labels, which are needed to train a model to be deployed; add them \
-            (train-labels-idx1-ubyte, arrays y_train and y_test, or a folder for each class)";
-        return Err(TrainError::input(path, problem));
-    }
-    if data.classes < 2 {
-        let problem = "all of its labels are one class; give data of two or more";
-        return Err(TrainError::input(path, problem));
-    }
+    let problem = "has no labels, which are needed to train a model to be deployed; add them \
+        (train-labels-idx1-ubyte, arrays y_train and y_test, or a folder for each class)";
+    ensure!(data.is_labelled(), TrainError::input(path, problem));
+    let problem = "all of its labels are one class; give data of two or more";
+    ensure!(data.classes >= 2, TrainError::input(path, problem));
     Ok(())
 }
 

@@ -94,6 +94,5 @@ fn read(file: &Path, values: usize) -> Option<Vec<f32>> {
     let (outputs, digest) = bytes.split_at_checked(values * size_of::<f32>())?;
     let is_whole = Sha256::digest(outputs).as_slice() == digest;
     let (values, _) = outputs.as_chunks();
-    let values = values.iter().map(|bytes| f32::from_le_bytes(*bytes));
-    is_whole.then(|| values.collect())
+    is_whole.then(|| values.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
 }

@@ -85,9 +85,8 @@ impl FileModel {
         let session = session.and_then(|mut session| session.commit_from_memory(onnx));
         let session = session.map_err(|error| unusable(file, "ONNX Runtime", &error))?;
         let has_lengths = session.inputs().iter().any(|input| input.name() == LENGTHS);
-        let lengths = has_lengths.then(|| LENGTHS.to_owned());
         let engine = Engine::Onnx(Mutex::new(session), input.to_owned(), output.to_owned());
-        Self::open(file, engine, input_shape.to_vec(), lengths)
+        Self::open(file, engine, input_shape.to_vec(), has_lengths.then(|| LENGTHS.to_owned()))
     }
 
     pub(super) fn open_script(file: &Path, sample_shape: &[usize]) -> Result<Self> {
@@ -274,9 +273,8 @@ pub fn own_network(deployed: &Deployed, samples: &[f32]) -> Result<Option<Networ
     let mut pairs = own.iter().zip(&answers);
     let is_close =
         |(own, answer): (&f32, &f32)| (own - answer).abs() <= TOLERANCE * (1.0 + answer.abs());
-    let is_same = own.len() == answers.len() && pairs.all(is_close);
     let problem = format!("{} holds other weights than its graph", weights.display());
-    ensure!(is_same, TrainError::Input(problem));
+    ensure!(own.len() == answers.len() && pairs.all(is_close), TrainError::Input(problem));
     Ok(Some(network))
 }
 

@@ -18,8 +18,7 @@ pub struct InputScaling {
 
 impl Default for InputScaling {
     fn default() -> Self {
-        let (scale, mean) = (1.0, Vec::new());
-        Self { scale, mean }
+        Self { scale: 1.0, mean: Vec::new() }
     }
 }
 
@@ -43,14 +42,12 @@ impl InputScaling {
     }
 
     pub fn apply(&self, sample_shape: &[usize], samples: &mut [f32]) {
-        let scale = self.scale;
-        self.each(sample_shape, samples, |value, mean| (value - mean) * scale);
+        self.each(sample_shape, samples, |value, mean| (value - mean) * self.scale);
     }
 
     /// Undoes [`InputScaling::apply`], but for rounding.
     pub(crate) fn invert(&self, sample_shape: &[usize], samples: &mut [f32]) {
-        let scale = self.scale;
-        self.each(sample_shape, samples, |value, mean| value / scale + mean);
+        self.each(sample_shape, samples, |value, mean| value / self.scale + mean);
     }
 
     fn each(&self, sample_shape: &[usize], samples: &mut [f32], new: impl Fn(f32, f32) -> f32) {

@@ -81,8 +81,7 @@ pub(super) struct GroupCounts {
 
 impl GroupCounts {
     pub(super) fn new(kinds: usize) -> Self {
-        let (groups, units) = (0, Vec::new());
-        Self { kinds, groups, units }
+        Self { kinds, groups: 0, units: Vec::new() }
     }
 
     pub(super) fn begin(&mut self) {

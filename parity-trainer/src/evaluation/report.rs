@@ -46,10 +46,9 @@ fn parts(part: &str, all: &BTreeMap<usize, Figures>, names: &[String]) -> String
     let mut text =
         format!("\n| {part} | A_a | A_d | agreement | reconstructions |\n|---|---|---|---|---|\n");
     for (&number, figures) in all {
-        let name = names.get(number).cloned().unwrap_or_else(|| number.to_string());
         let known = |part: Option<f64>| part.map_or(String::new(), |part| percent(part, 1));
         let cells = [
-            name,
+            names.get(number).cloned().unwrap_or_else(|| number.to_string()),
             known(figures.accuracy_deployed),
             known(figures.accuracy),
             percent(figures.agreement, 1),

@@ -93,8 +93,7 @@ impl<'a> LayerMaker<'a> {
             NetworkSpec::Mlp { ref widths } => {
                 let (length, inputs) = (shape.iter().product::<usize>(), widths[0]);
                 let fix = format!("write `mlp:{length},...`");
-                let wanted = format!("{inputs} values");
-                ensure!(inputs == length, unfit(spec, &wanted, shape, &fix));
+                ensure!(inputs == length, unfit(spec, &format!("{inputs} values"), shape, &fix));
                 self.push(Layer::Flatten);
                 for pair in widths.windows(2) {
                     self.linear(pair[0], pair[1]);

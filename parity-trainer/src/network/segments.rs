@@ -5,8 +5,7 @@ use std::sync::OnceLock;
 
 use tch::Tensor;
 
-use super::Network;
-use super::layer;
+use super::{Network, layer};
 
 /// Trained numbers of a segment, at least: a push costs some messages to every shard.
 const LEAST: usize = 16 << 10;

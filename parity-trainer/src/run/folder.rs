@@ -113,8 +113,7 @@ impl RunFolder {
         let skipped = found.skipped.len();
         let problem =
             format!("none of the {skipped} checkpoints is whole; begin again without --resume");
-        let may_go_on = found.checkpoint.is_some() || skipped == 0;
-        ensure!(may_go_on, TrainError::input(&self.0, problem));
+        ensure!(found.checkpoint.is_some() || skipped == 0, TrainError::input(&self.0, problem));
         // Checkpoints that are not whole are none of the last two: no whole one goes for them.
         for (path, _) in &found.skipped {
             fs::rename(path, path.with_extension("torn")).map_err(unwritten(path))?;

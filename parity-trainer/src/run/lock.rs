@@ -24,10 +24,8 @@ pub fn lock(path: &Path, place: &Path, flag: &str) -> Result<File> {
             let mut holder = String::new();
             // The holder's process helps, but is not needed.
             let _ = file.read_to_string(&mut holder);
-            let holder = match holder.trim().parse::<u32>() {
-                Ok(process) => format!(" (process {process})"),
-                Err(_) => String::new(),
-            };
+            let holder = holder.trim().parse::<u32>();
+            let holder = holder.map_or_else(|_| String::new(), |id| format!(" (process {id})"));
             let problem = format!(
                 "another run{holder} is at work there; wait for its end, or name another folder \
                  with --{flag}"

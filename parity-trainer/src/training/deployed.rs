@@ -103,8 +103,7 @@ impl LabelledModel {
         let targets = batch(&targets.copied().collect::<Vec<f32>>(), &[len]);
         let targets = targets.to_device(outputs.device());
         let loss = outputs.mse_loss(&targets, Reduction::Mean);
-        let agreeing = agreeing(&self.agreement, &OutputTransform::Raw, outputs, &targets)?;
-        Ok((loss, agreeing))
+        Ok((loss, agreeing(&self.agreement, &OutputTransform::Raw, outputs, &targets)?))
     }
 }
 
@@ -124,8 +123,7 @@ impl Task for LabelledModel {
             true => self.against_labels(&outputs, members),
             false => self.against_targets(&outputs, members)?,
         };
-        let told = loss.double_value(&[]);
-        Ok(Attempt { loss, pass, told, agreeing, queries: members.len() })
+        Ok(Attempt { told: loss.double_value(&[]), loss, pass, agreeing, queries: members.len() })
     }
 
     fn freeze(self: Box<Self>) -> Trained {

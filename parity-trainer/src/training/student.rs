@@ -196,9 +196,8 @@ impl Task for Student {
         let (outputs, pass) = self.network.forward_segments(&batch(&inputs, &set.shape));
         let targets = targets.to_device(outputs.device());
         let loss = self.loss(&outputs, &targets);
-        let told = loss.double_value(&[]);
         let agreeing = agreeing(&set.agreement, &self.transform, &outputs, &targets)?;
-        Ok(Attempt { loss, pass, told, agreeing, queries: members.len() })
+        Ok(Attempt { told: loss.double_value(&[]), loss, pass, agreeing, queries: members.len() })
     }
 
     fn validate(&self, each: &mut dyn FnMut(&[f32], &[f32])) -> Result<Option<f64>> {

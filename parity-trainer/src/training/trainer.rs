@@ -105,8 +105,7 @@ impl Trainer {
             }
             (None, Decoding::Linear) => Box::new(ParityModel::new(&run, set, validation)?),
         };
-        let rng = stream(run.seed, 3 + ((run.row as u64) << 32));
-        Self::new(plan, task, (sampler, rng), place)
+        Self::new(plan, task, (sampler, stream(run.seed, 3 + ((run.row as u64) << 32))), place)
     }
 
     /// A fresh model, to be trained in this process on the labels of `samples`, of which there are
@@ -184,8 +183,7 @@ impl Trainer {
         let (mut loss, mut agreeing, mut queries, mut attempts) = (0.0, 0, 0, 0u32);
         let tick = loop {
             for part in self.backend.parts_to_do()? {
-                let (members, rng) = (&self.parts[part], &mut self.rng);
-                let attempt = self.task.attempt(self.step, members, rng)?;
+                let attempt = self.task.attempt(self.step, &self.parts[part], &mut self.rng)?;
                 // Its gradients would not be finite either, and the backend could not say why.
                 self.check_finite(attempt.told)?;
                 loss += attempt.told;

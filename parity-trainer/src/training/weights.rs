@@ -64,8 +64,7 @@ impl Weights {
     /// Returns where the weights of the network's [linear layers](Network::linears) lie.
     pub(super) fn linears(&self, network: &Network) -> Vec<Range<usize>> {
         let range = |weights: &Tensor| {
-            let before = self.trainable.iter().take(self.place(weights)?);
-            let start = before.map(Tensor::numel).sum();
+            let start = self.trainable.iter().take(self.place(weights)?).map(Tensor::numel).sum();
             Some(start..start + weights.numel())
         };
         network.linears().filter_map(|(_, weights)| range(weights)).collect()
@@ -96,8 +95,7 @@ impl Weights {
             write_all(&mut self.buffers, &self.parameters.buffers)?;
         }
         let (mut root, mut borders) = (attempt.loss, attempt.pass.borders);
-        let passes = self.factored.iter().copied().zip(attempt.pass.linears);
-        let mut passes = Vec::from_iter(passes);
+        let mut passes = Vec::from_iter(self.factored.iter().copied().zip(attempt.pass.linears));
         let (mut tensors, mut from) = (self.trainable.as_slice(), self.gradients.values.len());
         for &count in self.segments.iter().rev() {
             let (before, own) = tensors.split_at(tensors.len().saturating_sub(count));
@@ -112,8 +110,7 @@ impl Weights {
             let gradients = Tensor::f_run_backward(&[&root], &inputs, false, false)?;
             let end = from;
             from -= own.iter().map(Tensor::numel).sum::<usize>();
-            let factored = linears.iter().map(|&(at, _)| at - before.len());
-            let factored = Vec::from_iter(factored);
+            let factored = Vec::from_iter(linears.iter().map(|&(at, _)| at - before.len()));
             let values = &mut self.gradients.values[from..end];
             read_into(&gradients[..own.len()], own, &factored, values)?;
             let mut factors = FactoredGradients::default();
@@ -167,8 +164,7 @@ fn read_all(tensors: &[Tensor]) -> Result<Vec<f32>> {
 fn factors_of(outputs: &Tensor, pass: &LinearPass, square: &mut f64) -> Result<Factors> {
     let inputs = &pass.input;
     let (left, right) = (outputs.f_transpose(0, 1)?, inputs);
-    let products = [outputs, inputs].map(|one| one.f_mm(&one.f_transpose(0, 1)?));
-    let [outputs, samples] = products;
+    let [outputs, samples] = [outputs, inputs].map(|one| one.f_mm(&one.f_transpose(0, 1)?));
     *square += (outputs? * samples?).f_sum(Kind::Double)?.f_double_value(&[])?;
     let numbers = |tensor: &Tensor| {
         let mut numbers = vec![0.0; tensor.numel()];
@@ -208,8 +204,7 @@ fn read_into(
 }
 
 fn read(tensor: &Tensor, values: &mut [f32]) -> Result<()> {
-    let (flat, count) = (tensor.f_contiguous()?.f_view([-1])?, values.len());
-    Ok(flat.f_copy_data(values, count)?)
+    Ok(tensor.f_contiguous()?.f_view([-1])?.f_copy_data(values, values.len())?)
 }
 
 /// Puts `values` in place of the tensors' own; others that share the tensors see them.

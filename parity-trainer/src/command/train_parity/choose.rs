@@ -183,8 +183,7 @@ fn affordable_steps(
     }
     // Of so few that the deployed model is asked about as large a share as in the run.
     let few = sets.0.head(settings.code().k.max(2 * settings.common.batch as usize));
-    let few = (Arc::new(few), Arc::clone(&sets.1));
-    let mut trainer = trial(inputs, &few, candidate, u64::MAX)?;
+    let mut trainer = trial(inputs, &(Arc::new(few), Arc::clone(&sets.1)), candidate, u64::MAX)?;
     trainer.step()?;
     let begun = Instant::now();
     for _ in 0..TIMED_STEPS {

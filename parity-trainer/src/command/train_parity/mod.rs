@@ -107,10 +107,8 @@ fn run_one(
     }
     let begun = Instant::now();
     choose::choose(&inputs, &sets, &folder, resume)?.apply(&mut inputs.run, &inputs.settings);
-    let mut products = Vec::new();
-    for row in rows {
-        products.push(train(&inputs, &sets, row, resume, interrupt)?);
-    }
+    let products = rows.into_iter().map(|row| train(&inputs, &sets, row, resume, interrupt));
+    let products = products.collect::<Result<Vec<Product>, _>>()?;
     let seconds = begun.elapsed().as_secs_f64();
     let test = &mut inputs.data.test;
     inputs.settings.scaling().apply(&test.shape, &mut test.values);

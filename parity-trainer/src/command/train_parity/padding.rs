@@ -1,9 +1,9 @@
 //! Lengths that sequences are padded to in serving.
 
 use parapet_encoder::{Code, Padding};
-use parity_trainer::TrainError;
 use parity_trainer::data::{DataSet, steps};
 use parity_trainer::deployed::{self, Deployed};
+use parity_trainer::{TrainError, ensure};
 
 use super::settings::Settings;
 
@@ -15,12 +15,14 @@ pub(super) fn of(
 ) -> Result<Option<Padding>, TrainError> {
     if !deployed.is_of_sequences {
         let problem = "--padding: the deployed model's axes are all fixed; leave it out";
-        ensure(settings.padding.is_none(), problem)?;
+        ensure!(settings.padding.is_none(), TrainError::Input(problem.to_owned()));
         return Ok(None);
     }
-    ensure(settings.has_slots(), "--encoder: sequences are coded with `stack`")?;
-    let scaling = "--input-mean: zeros pad sequences, and would become others; leave it out";
-    ensure(settings.scaling().mean.iter().all(|&mean| mean == 0.0), scaling)?;
+    let problem = "--encoder: sequences are coded with `stack`";
+    ensure!(settings.has_slots(), TrainError::Input(problem.to_owned()));
+    let problem = "--input-mean: zeros pad sequences, and would become others; leave it out";
+    let has_mean = settings.scaling().mean.iter().any(|&mean| mean != 0.0);
+    ensure!(!has_mean, TrainError::Input(problem.to_owned()));
     let (train, code) = (&data.train, Code::try_from(&settings.code())?);
     let lengths = settings.padding.clone().unwrap_or_else(|| {
         let features = train.shape.last().copied().unwrap_or(1);
@@ -39,8 +41,4 @@ pub(super) fn of(
         deployed::check_padding("--padding", &padding, &samples.values, &samples.shape)?;
     }
     Ok(Some(padding))
-}
-
-pub(super) fn ensure(holds: bool, problem: &str) -> Result<(), TrainError> {
-    if holds { Ok(()) } else { Err(TrainError::Input(problem.to_owned())) }
 }

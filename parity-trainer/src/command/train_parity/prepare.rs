@@ -12,7 +12,7 @@ use parity_trainer::deployed::{
 };
 use parity_trainer::network::{Network, NetworkSpec, SlotNetwork};
 use parity_trainer::{
-    LearnedRun, Loss, ParityRun, TrainError, Trained, TrainingSet, Variants, group_shape,
+    LearnedRun, Loss, ParityRun, TrainError, Trained, TrainingSet, Variants, ensure, group_shape,
     needs_mlps, split_validation, students, training_inputs, widest,
 };
 
@@ -48,10 +48,7 @@ impl fmt::Display for Cost {
         let millions = |count: u64| count as f64 / 1e6;
         let (time, own) = (self.time, millions(self.multiply_adds));
         write!(f, "{time:.2} times a query's time, {own:.2} million multiply-adds")?;
-        match self.deployed {
-            Some(deployed) => write!(f, " (a query: {:.2})", millions(deployed)),
-            None => Ok(()),
-        }
+        self.deployed.map_or(Ok(()), |deployed| write!(f, " (a query: {:.2})", millions(deployed)))
     }
 }
 
@@ -92,14 +89,12 @@ impl Inputs {
         fits(&data.train.shape)?;
         check_classes(&data, &deployed)?;
         let found = data.test.len();
-        if k > found {
-            return Err(TrainError::TooFewSamples { found, k });
-        }
+        ensure!(k <= found, TrainError::TooFewSamples { found, k });
         let run = parity_run(&settings, &data, &deployed)?;
         let is_fit = run.network.is_of_sequences() == deployed.is_of_sequences;
         let problem = "--network: sequence6, sequence8, sequence8-strided and sequence14 are for a \
             deployed model with an axis of any length, and no others are";
-        padding::ensure(settings.network.is_none() || is_fit, problem)?;
+        ensure!(settings.network.is_none() || is_fit, TrainError::Input(problem.to_owned()));
         let padding = padding::of(&settings, &data, &deployed)?;
         prepare_out(&settings.common.out, settings.common.json.as_deref())?;
         Ok(Self {
@@ -354,10 +349,10 @@ fn take_shape(deployed: &Deployed, data: &mut DataSet) -> Result<(), TrainError>
         return Ok(());
     }
     // Networks want features, or an image with its channels in front.
-    if !matches!(shape, [_] | [_, _, _]) {
-        let (model, data) = (format!("{shape:?}"), &data.train.shape);
-        return Err(deployed::wrong_shape(&deployed.file, &model, data));
-    }
+    ensure!(
+        matches!(shape, [_] | [_, _, _]),
+        deployed::wrong_shape(&deployed.file, &format!("{shape:?}"), &data.train.shape)
+    );
     data.train.shape = shape.to_vec();
     data.test.shape = shape.to_vec();
     Ok(())

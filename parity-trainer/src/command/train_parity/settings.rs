@@ -10,7 +10,7 @@ use parapet_parameter_server::Consistency;
 use parity_trainer::backend::{OptimiserConfig, OptimiserSpec, Schedule};
 use parity_trainer::deployed::InputScaling;
 use parity_trainer::run::RunFolder;
-use parity_trainer::{Loss, TrainError, TransformChoice, VALIDATION_SAMPLES};
+use parity_trainer::{Loss, TrainError, TransformChoice, VALIDATION_SAMPLES, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::generator::Generator;
@@ -232,9 +232,7 @@ impl Checked for Settings {
                 "a cluster has one training at a time; leave one of them out",
             ),
         ] {
-            if is_misplaced {
-                return Err(TrainError::Input(format!("--{name}: {problem}")));
-            }
+            ensure!(!is_misplaced, TrainError::Input(format!("--{name}: {problem}")));
         }
         let steps = f64::from(self.steps.unwrap_or(1));
         range("steps", steps, 1.0, f64::from(u32::MAX))?;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use parapet_cluster::registry::{Address, RegistryError};
 use parity_trainer::backend::{ClusterHandle, Place, RemotePlan};
-use parity_trainer::{ParityRun, TrainError, Trainer};
+use parity_trainer::{ParityRun, TrainError, Trainer, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::choose::Candidate;
@@ -32,11 +32,10 @@ impl SharedTask {
     /// Prepares the training, which another process leads. Fails without the same data and model.
     pub(crate) fn prepare(self, threads: usize) -> Result<(ParityRun, Sets), TrainError> {
         let inputs = Inputs::check(self.settings, threads)?;
-        if inputs.digest != self.digest {
-            let problem = "the data or the deployed model here are not those of the process that \
-                leads the training";
-            return Err(TrainError::settings(Some(&inputs.settings.common.data), problem));
-        }
+        let problem = "the data or the deployed model here are not those of the process that leads \
+            the training";
+        let data = Some(inputs.settings.common.data.as_path());
+        ensure!(inputs.digest == self.digest, TrainError::settings(data, problem));
         let sets = inputs.answered()?;
         let mut run = inputs.run;
         run.row = self.row;

@@ -121,8 +121,7 @@ impl Task for LearnedCodeTask {
         let loss = self.loss.of(&self.transform, &made, &wanted);
         let agreeing = agreeing(&self.train.set.agreement, &self.transform, &made, &wanted)?;
         let queries = made.size()[0] as usize;
-        let told = loss.double_value(&[]);
-        Ok(Attempt { told, loss, pass: Pass::default(), agreeing, queries })
+        Ok(Attempt { told: loss.double_value(&[]), loss, pass: Pass::default(), agreeing, queries })
     }
 
     /// Each prediction is missing alone.
