@@ -97,14 +97,13 @@ impl Coder {
         outputs: Vec<CodedOutput>,
         deployed: &ModelEntry,
     ) -> Self {
-        let judged = outputs.first().and_then(|first| JudgedOutput::of(deployed, first.position));
         Self {
             label,
             covers_all: outputs.len() == deployed.outputs.len(),
             is_isolated: false,
             inputs,
+            judged: outputs.first().and_then(|first| JudgedOutput::of(deployed, first.position)),
             outputs,
-            judged,
             calibrations: Vec::new(),
             queue: None,
             spec: None,
@@ -174,8 +173,7 @@ impl Coder {
         let mut tensors = Vec::with_capacity(self.outputs.len());
         for (index, output) in self.outputs.iter().enumerate() {
             let known = values(predictions, output.position)?;
-            let coded = values(parity, index)?;
-            let out = output.decode(slot, &known, &coded)?;
+            let out = output.decode(slot, &known, &values(parity, index)?)?;
             if let (0, Some(judged)) = (index, &self.judged) {
                 confidence = self.confidence(&judged.agreement, &out, answered);
             }
@@ -245,8 +243,7 @@ impl CodedOutput {
         let len = |outputs: &[Option<Vec<f32>>]| outputs.iter().flatten().next().map(Vec::len);
         let len = len(parity).map_or_else(|| len(predictions), |len| Some(len / slots));
         let mut out = vec![0.0; len.unwrap_or_default()];
-        let (predictions, parity) = (views(predictions), views(parity));
-        self.decoder.decode(&predictions, &parity, usize::from(slot.0), &mut out)?;
+        self.decoder.decode(&views(predictions), &views(parity), usize::from(slot.0), &mut out)?;
         match out.iter().all(|value| value.is_finite()) {
             true => Ok(out),
             false => Err(CodingError::NotFinite),
@@ -294,8 +291,7 @@ impl JudgedOutput {
     /// has no such output.
     pub fn agrees(&self, approximation: &Output, truth: &Output) -> Option<bool> {
         let values = |given: &Output| given.tensor(&self.name)?.f32s().ok();
-        let (approximation, truth) = (values(approximation)?, values(truth)?);
-        Some(self.agreement.all_agree(&approximation, &truth))
+        Some(self.agreement.all_agree(&values(approximation)?, &values(truth)?))
     }
 }
 

@@ -158,8 +158,7 @@ fn allowance(parts: &Parts) -> Arc<Allowance> {
 
 /// The method of the service that a path names.
 fn method(path: &str) -> Option<&str> {
-    let method = path.strip_prefix('/')?.strip_prefix(SERVICE)?;
-    method.strip_prefix('/')
+    path.strip_prefix('/')?.strip_prefix(SERVICE)?.strip_prefix('/')
 }
 
 /// Refuses a method that is not served. Its message is not awaited, which may never end.
@@ -202,8 +201,7 @@ struct Held {
 
 impl Held {
     fn admit(&self, model: &str, bytes: usize) -> Result<(), ServeError> {
-        let model_here = self.serving.models.get(model);
-        match model_here.map(|model| model.max_contents()) {
+        match self.serving.models.get(model).map(|model| model.max_contents()) {
             Some(limit) if bytes > limit => Err(ProtocolError::Contents { bytes, limit }.into()),
             None if bytes > 0 => Err(self.serving.unknown(model)),
             _ => Ok(()),
@@ -213,8 +211,7 @@ impl Held {
 
 impl Room for Held {
     fn hold(&mut self, bytes: usize) -> Result<(), ProtocolError> {
-        let held = self.reserved.hold(bytes);
-        held.map_err(|_| ProtocolError::NoMemory)
+        self.reserved.hold(bytes).map_err(|_| ProtocolError::NoMemory)
     }
 }
 
@@ -240,8 +237,7 @@ fn identify(app: &App, parts: &mut Parts, infers: bool) -> Result<(), ServeError
     let path = parts.uri.path();
     let is_keyless = path == CHECK || method(path).is_some_and(|method| KEYLESS.contains(&method));
     if !is_keyless {
-        let domain = app.serving().tenants.admit(&parts.headers, infers)?;
-        parts.extensions.insert(domain);
+        parts.extensions.insert(app.serving().tenants.admit(&parts.headers, infers)?);
     }
     Ok(())
 }
@@ -262,8 +258,7 @@ struct Service {
 
 impl Service {
     fn model(&self, name: &str, version: &str) -> Result<Arc<ServedModel>, ServeError> {
-        let version = Some(version).filter(|version| !version.is_empty());
-        self.app.model(name, version)
+        self.app.model(name, Some(version).filter(|version| !version.is_empty()))
     }
 
     async fn infer_on(
@@ -287,13 +282,11 @@ impl Service {
 fn take_metadata(request: &mut InferRequest, metadata: &MetadataMap) {
     let class = metadata.get(CLASS_HEADER.as_str());
     if let Some(class) = class.and_then(|class| class.to_str().ok()) {
-        let own = request.parameters.entry(CLASS);
-        own.or_insert_with(|| class.into());
+        request.parameters.entry(CLASS).or_insert_with(|| class.into());
     }
     if let Some(limit) = timeout_of(metadata) {
         let micros = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
-        let timeout = request.parameters.entry("timeout");
-        let timeout = timeout.or_insert_with(|| micros.into());
+        let timeout = request.parameters.entry("timeout").or_insert_with(|| micros.into());
         if timeout.as_u64().is_some_and(|given| given > micros) {
             *timeout = micros.into();
         }
@@ -307,8 +300,7 @@ impl InferenceService for Service {
     }
 
     async fn server_ready(&self, _: Request<ServerReadyRequest>) -> Answer<ServerReadyResponse> {
-        let ready = self.app.is_ready();
-        Ok(Response::new(ServerReadyResponse { ready }))
+        Ok(Response::new(ServerReadyResponse { ready: self.app.is_ready() }))
     }
 
     /// A model that is not here is not ready: that is an answer, not an error.
@@ -378,16 +370,13 @@ impl Health for Service {
     /// is for those who have one.
     async fn check(&self, request: Request<HealthCheckRequest>) -> Answer<HealthCheckResponse> {
         let name = request.into_inner().service;
-        if !["", SERVICE].contains(&name.as_str()) {
-            let text = format!("no such service; leave it out, or name {SERVICE}");
-            return Err(Status::not_found(text));
-        }
+        let text = format!("no such service; leave it out, or name {SERVICE}");
+        ensure!(["", SERVICE].contains(&name.as_str()), Status::not_found(text));
         let serving = match self.app.is_ready() {
             true => ServingStatus::Serving,
             false => ServingStatus::NotServing,
         };
-        let status = serving.into();
-        Ok(Response::new(HealthCheckResponse { status }))
+        Ok(Response::new(HealthCheckResponse { status: serving.into() }))
     }
 
     type WatchStream = futures::stream::Pending<Result<HealthCheckResponse, Status>>;

@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use futures::StreamExt as _;
-use futures::stream;
+use futures::{StreamExt as _, stream};
 use parapet_config::repository::ModelEntry;
 use parapet_frontend_core::{InstanceId, PoolId};
 use tokio::time::{sleep, timeout};

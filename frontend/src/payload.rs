@@ -72,16 +72,14 @@ impl Input {
         if !self.extra.parameters.is_empty() {
             own.to_mut().extend(self.extra.parameters.clone());
         }
-        let id = self.extra.id.as_deref();
-        let encoded = encode_inputs(id, &own, &self.tensors, &[], encoding)?;
+        let encoded = encode_inputs(self.extra.id.as_deref(), &own, &self.tensors, &[], encoding)?;
         Ok(cell.get_or_init(|| encoded))
     }
 
     /// Size of the tensors and the id.
     pub fn bytes(&self) -> usize {
         let id = self.extra.id.as_ref().map_or(0, String::len);
-        let tensors = self.tensors.iter().map(|tensor| tensor.data.len());
-        tensors.sum::<usize>() + id
+        self.tensors.iter().map(|tensor| tensor.data.len()).sum::<usize>() + id
     }
 }
 
@@ -137,7 +135,6 @@ impl Provenance {
             ("code", self.code.as_deref().map(Value::from)),
             ("output_domain", is_in_another_domain.then(|| self.domain.to_string().into())),
         ];
-        let given = entries.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
-        given.collect()
+        entries.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
     }
 }

@@ -120,8 +120,7 @@ fn check_fixed(before: &Serving, after: &FrontendConfig) -> Result<(), ReloadErr
     let changed = |what: &str| ReloadError::NeedsRestart(what.to_owned());
     ensure!(before.traces == after.traces, changed("[traces]"));
     let listen = before.admin.as_ref().map(|admin| admin.listen);
-    let is_same = listen == after.admin.as_ref().map(|admin| admin.listen);
-    ensure!(is_same, changed("admin.listen"));
+    ensure!(listen == after.admin.as_ref().map(|admin| admin.listen), changed("admin.listen"));
     Ok(())
 }
 

@@ -45,14 +45,12 @@ impl Frontend {
         let grpc = grpc.map(|address| listen_on(address, "server.grpc_listen")).transpose()?;
         let admin = config.admin.as_ref();
         let admin = admin.map(|admin| listen_on(admin.listen, "admin.listen")).transpose()?;
-        let traces = config.traces.as_ref().map(Traces::export).transpose();
-        let traces = traces.map_err(|error| {
+        let traces = config.traces.as_ref().map(Traces::export).transpose().map_err(|error| {
             io::Error::other(format!(
                 "traces: the exporter cannot be made: {error}; check traces.endpoint"
             ))
         })?;
-        let metrics = Metrics::new().map_err(io::Error::other)?;
-        let app = Arc::new(App::start(config, metrics, traces));
+        let app = Arc::new(App::start(config, Metrics::new().map_err(io::Error::other)?, traces));
         Ok(Self { listener, admin, grpc, app, settings })
     }
 
@@ -90,8 +88,7 @@ impl Frontend {
             let server = Server::new(admin::router(Arc::clone(&app)), limits)
                 .with_tls(app.tls.admin.clone())
                 .telling_peers();
-            let stopped = stopped.clone().cancelled_owned();
-            tokio::spawn(server.run(listener, stopped, ADMIN_GRACE))
+            tokio::spawn(server.run(listener, stopped.clone().cancelled_owned(), ADMIN_GRACE))
         });
         let draining = CancellationToken::new();
         let drain = async {
@@ -106,9 +103,7 @@ impl Frontend {
             .with_tls(app.tls.data.clone());
         let over_http = server.run(self.listener, drain, grace);
         let over_grpc = async {
-            let Some(listener) = self.grpc else {
-                return DrainReport::default();
-            };
+            let Some(listener) = self.grpc else { return DrainReport::default() };
             let service = grpc::service(Arc::clone(&app));
             let server = Server::over_http2(service, limits, settings.grpc_max_streams)
                 .counting(Arc::clone(&app.connections))

@@ -47,8 +47,7 @@ fn may_enter(app: &App, headers: &HeaderMap) -> Result<Operator, ServeError> {
             false => Ok(Operator::Local),
         };
     }
-    let key = owner(headers, keys.iter().enumerate());
-    key.map(Operator::Key).ok_or(ServeError::Unauthenticated)
+    owner(headers, keys.iter().enumerate()).map(Operator::Key).ok_or(ServeError::Unauthenticated)
 }
 
 /// Returns true if a browser sent it for a page that is not the listener's own.

@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use parapet_config::log::{self, LevelFilter};
-use parapet_frontend::Frontend;
 use parapet_frontend::config::FrontendConfig;
-use parapet_frontend::online;
 use parapet_frontend::tenants::{Key, KeyHash};
+use parapet_frontend::{Frontend, online};
 use parapet_onnx::runtime::OnnxRuntime;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -59,8 +58,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    match run(&arguments) {
+    match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Its messages name their sources themselves.

@@ -61,8 +61,7 @@ pub(super) fn resolve_tenants(
         let is_new = resolved.iter().all(|other| other.name != name);
         let problem = format!("{name:?} is there twice");
         at.check(is_new, "name", problem, "name each tenant once")?;
-        let domain = MixingDomain::of_tenant(&name).number();
-        if let Some(other) = domains.insert(domain, name.clone()) {
+        if let Some(other) = domains.insert(MixingDomain::of_tenant(&name).number(), name.clone()) {
             let problem = format!("{name:?} is too like {other:?}");
             return Err(at.field("name", problem, "give another name"));
         }
@@ -82,8 +81,7 @@ pub(super) fn resolve_tenants(
 fn keys(at: &At<'_>, hashes: &[String]) -> Result<Vec<KeyHash>, ConfigError> {
     let parse = |(index, hash): (usize, &String)| {
         // The text is not repeated: it may be a key itself.
-        let field = format!("key_sha256[{index}]");
-        hash.parse().map_err(|error| at.because(&field, error))
+        hash.parse().map_err(|error| at.because(&format!("key_sha256[{index}]"), error))
     };
     hashes.iter().enumerate().map(parse).collect()
 }

@@ -94,8 +94,7 @@ impl PoolSettings {
     /// Returns true if any instance is spoken to within TLS, or may be once it is found.
     fn is_secure(&self) -> bool {
         let listed = self.instances.iter().map(|(name, _)| Scheme::split(name).0);
-        let discovered = self.discovery.iter().map(|discovery| discovery.scheme);
-        listed.chain(discovered).any(Scheme::is_secure)
+        listed.chain(self.discovery.iter().map(|discovery| discovery.scheme)).any(Scheme::is_secure)
     }
 }
 

@@ -60,14 +60,12 @@ pub(super) fn resolve(path: &Path, file: File) -> Result<FrontendConfig, ConfigE
         file.repository.map(|given| ModelRepository::open(at.folder().join(given.path)));
     let repository = repository.transpose().map_err(|error| at.because("path", error))?;
     let at = At::new(path, "models");
-    let (any, fix) = (!file.models.is_empty(), "add a [[models]] table");
-    at.check(any, "[]", "no model", fix)?;
+    at.check(!file.models.is_empty(), "[]", "no model", "add a [[models]] table")?;
     let (mut models, mut undescribed, mut names) = (Vec::new(), Vec::new(), BTreeSet::new());
     for (index, model) in file.models.into_iter().enumerate() {
         let at = At::new(path, format!("models[{index}]"));
-        let is_new = names.insert(model.name.clone());
         let problem = format!("{:?} is there twice", model.name);
-        at.check(is_new, "name", problem, "name each model once")?;
+        at.check(names.insert(model.name.clone()), "name", problem, "name each model once")?;
         match find_entry(&at, "name", repository.as_ref(), &model.name)? {
             Some(entry) => models.push(resolve_model(&at, repository.as_ref(), model, entry)?),
             None => undescribed.push(Undescribed::resolve(&at, repository.clone(), model)?),
@@ -94,9 +92,8 @@ fn check_positive(at: &At<'_>, times: &[(&str, Duration)]) -> Result<(), ConfigE
 }
 
 fn check_server(at: &At<'_>, server: &ServerSettings) -> Result<(), ConfigError> {
-    let per_peer = server.max_connections_per_peer.unwrap_or(1);
     at.at_least_one("max_connections", server.max_connections)?;
-    at.at_least_one("max_connections_per_peer", per_peer)?;
+    at.at_least_one("max_connections_per_peer", server.max_connections_per_peer.unwrap_or(1))?;
     at.at_least_one("grpc_max_streams", server.grpc_max_streams)?;
     at.at_least_one("max_body_bytes", server.max_body_bytes)?;
     at.at_least_one("max_header_bytes", server.max_header_bytes)?;
@@ -123,8 +120,7 @@ fn check_traces(path: &Path, traces: Option<&TraceSettings>) -> Result<(), Confi
     let problem = format!("{endpoint:?} is no collector's address");
     let fix = "give http://HOST:PORT of its OTLP/gRPC port, usually 4317";
     at.check(is_plain, "endpoint", problem, fix)?;
-    let fix = "give a share of the requests, 0 to 1";
-    at.check((0.0..=1.0).contains(&share), "share", share, fix)
+    at.check((0.0..=1.0).contains(&share), "share", share, "give a share of the requests, 0 to 1")
 }
 
 pub(super) fn resolve_model(

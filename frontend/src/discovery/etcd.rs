@@ -121,8 +121,7 @@ fn addresses(entries: impl Iterator<Item = (String, String)>, scheme: Scheme) ->
             tracing::warn!(key, value, ?scheme, "left out: the value in etcd has another scheme");
             return None;
         }
-        let address = host.parse::<SocketAddr>();
-        address
+        host.parse::<SocketAddr>()
             .map_err(|_| tracing::warn!(key, value, "left out: the value in etcd is not IP:PORT"))
             .ok()
     };

@@ -59,8 +59,7 @@ pub fn difference<Id: Copy>(
 ) -> (Vec<Place>, Vec<(Place, Id)>) {
     let joined = found.iter().filter(|place| !known.contains_key(place));
     let left = known.iter().filter(|(place, _)| !found.contains(place));
-    let left = left.map(|(place, id)| (place.clone(), *id));
-    (joined.cloned().collect(), left.collect())
+    (joined.cloned().collect(), left.map(|(place, id)| (place.clone(), *id)).collect())
 }
 
 pub trait Discovery: Send + 'static {

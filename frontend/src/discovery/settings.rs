@@ -151,8 +151,7 @@ impl EtcdSettings {
             }
             Some(_) if secure < self.endpoints.len() => {
                 let problem = "there is tls, and not all of them are https:// ones";
-                let fix = "write https:// before all of them";
-                mistake("etcd.endpoints", problem, fix)
+                mistake("etcd.endpoints", problem, "write https:// before all of them")
             }
             _ => Ok(()),
         }

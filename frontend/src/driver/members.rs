@@ -92,8 +92,7 @@ impl<T: Transport> Driver<T> {
 
     pub(crate) fn instances(&self) -> Vec<(PoolId, String)> {
         let members = self.members.lock();
-        let named = members.iter().map(|(instance, member)| (instance.pool, member.name.clone()));
-        named.collect()
+        members.iter().map(|(instance, member)| (instance.pool, member.name.clone())).collect()
     }
 
     /// Looks for and checks no instance any more, and takes those out of the metrics that are not

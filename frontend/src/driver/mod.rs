@@ -88,8 +88,7 @@ impl<T> Driver<T> {
 impl<T> Drop for Driver<T> {
     fn drop(&mut self) {
         let engine = &mut self.locked.get_mut().engine;
-        let outcomes = outcomes(engine, self.meters.classes());
-        self.meters.publish_totals(&engine.stats(), &outcomes);
+        self.meters.publish_totals(&engine.stats(), &outcomes(engine, self.meters.classes()));
     }
 }
 
@@ -112,16 +111,13 @@ impl<T: Transport> Driver<T> {
         let meters = metrics.model(&config.entry.name, &labels, config.pool_labels());
         let mut instances = Vec::new();
         for (names, pool) in pools.iter().zip((0u8..).map(PoolId)) {
-            let ids = (0u32..).map(|index| InstanceId { pool, index });
-            instances.extend(ids.zip(names));
+            instances.extend((0u32..).map(|index| InstanceId { pool, index }).zip(names));
         }
         let mut actions = Vec::new();
         for (instance, _) in &instances {
             engine.instance_up(Time::ZERO, *instance, false, &mut actions);
         }
         let stop = CancellationToken::new();
-        let outputs = config.entry.outputs.clone();
-        let judged = JudgedOutput::of(&config.entry, 0);
         let driver = Arc::new(Self {
             locked: Mutex::new(Locked {
                 engine,
@@ -134,8 +130,8 @@ impl<T: Transport> Driver<T> {
             transport,
             coders: config.classes.iter().map(|class| class.code.clone()).collect(),
             stand_ins: setup::stand_ins(config),
-            judged,
-            outputs,
+            judged: JudgedOutput::of(&config.entry, 0),
+            outputs: config.entry.outputs.clone(),
             meters,
             started: Instant::now(),
             rearm: Notify::new(),

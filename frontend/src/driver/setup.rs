@@ -43,14 +43,12 @@ pub(super) fn core_config(config: &ModelConfig) -> CoreConfig {
 
 pub(super) fn strategy(config: &ModelConfig) -> ByClass<Input, Output> {
     let mut strategies = config.classes.iter().map(|class| class.strategy.build());
-    let default = strategies.next();
-    let default = default.unwrap_or_else(|| StrategyConfig::None.build());
+    let default = strategies.next().unwrap_or_else(|| StrategyConfig::None.build());
     ByClass::new(default, strategies.collect())
 }
 
 pub(super) fn stand_ins(config: &ModelConfig) -> Vec<PoolId> {
-    let default = config.classes.first();
-    default.map_or_else(Vec::new, |class| class.strategy.stand_ins())
+    config.classes.first().map_or_else(Vec::new, |class| class.strategy.stand_ins())
 }
 
 pub(crate) fn class_labels(config: &ModelConfig) -> Vec<ClassLabels> {

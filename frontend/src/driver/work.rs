@@ -183,8 +183,7 @@ impl<T: Transport> Driver<T> {
     fn encode(self: &Arc<Self>, group: GroupId, row: Row, inputs: &[Arc<Input>]) {
         let of_members = inputs.iter().map(|input| &input.traces);
         let (mut spans, traces) = Members::encode(group, row, of_members);
-        let parity = self.coder(group.class()).map(|coder| coder.encode(row, inputs));
-        let parity = match parity {
+        let parity = match self.coder(group.class()).map(|coder| coder.encode(row, inputs)) {
             Some(Ok(mut parity)) => {
                 parity.traces = traces;
                 Some(parity)
@@ -231,9 +230,7 @@ impl<T: Transport> Driver<T> {
     /// Counts whether an approximation agrees with the truth, where they can be compared.
     fn compare(&self, comparison: &Comparison<Output>) {
         let (Comparison::LateTruth { class, .. } | Comparison::Audit { class, .. }) = comparison;
-        let Some(judged) = self.judged(*class) else {
-            return;
-        };
+        let Some(judged) = self.judged(*class) else { return };
         match comparison {
             Comparison::LateTruth { reconstruction, truth, .. } => {
                 if let Some(agrees) = judged.agrees(reconstruction, truth) {
@@ -278,12 +275,11 @@ impl<T: Transport> Driver<T> {
         let input = Arc::new(input);
         let own_input = Arc::clone(&input);
         let (query, mut work) = self.feed_for_work(|locked, now| {
-            let deadline = now + timeout;
             let arrival = Arrival {
                 input,
                 bytes,
                 key,
-                deadline,
+                deadline: now + timeout,
                 allow_approximate: allow_approximate && may_join,
                 may_join,
                 class,

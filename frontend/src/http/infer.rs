@@ -31,14 +31,12 @@ pub(super) fn admit(app: &App, request: &Request) -> Result<MixingDomain, ServeE
         return Ok(MixingDomain::SHARED);
     }
     // Metadata costs nothing; predictions are asked for by POST.
-    let counts = request.method() == Method::POST;
-    app.serving().tenants.admit(request.headers(), counts)
+    app.serving().tenants.admit(request.headers(), request.method() == Method::POST)
 }
 
 /// The model that a request asks for a prediction, where its path has nothing to decode.
 pub(super) fn asked_model(request: &Request) -> Option<ModelPath> {
-    let path = request.uri().path();
-    let path = path.strip_prefix("/v2/models/")?.strip_suffix("/infer")?;
+    let path = request.uri().path().strip_prefix("/v2/models/")?.strip_suffix("/infer")?;
     let (model, version) = match path.split_once('/') {
         Some((model, rest)) => (model, Some(rest.strip_prefix("versions/")?)),
         None => (path, None),
@@ -46,8 +44,7 @@ pub(super) fn asked_model(request: &Request) -> Option<ModelPath> {
     let is_plain = |part: &str| !part.is_empty() && !part.contains(['/', '%']);
     let is_asked =
         request.method() == Method::POST && is_plain(model) && version.is_none_or(is_plain);
-    let (model, version) = (model.to_owned(), version.map(str::to_owned));
-    is_asked.then_some(ModelPath { model, version })
+    is_asked.then(|| ModelPath { model: model.to_owned(), version: version.map(str::to_owned) })
 }
 
 pub(super) async fn infer_routed(
@@ -95,8 +92,7 @@ async fn infer_on(
     if let Some(class) = headers.get(&CLASS_HEADER) {
         // The body's own word counts.
         let class = String::from_utf8_lossy(class.as_bytes()).into_owned();
-        let own = request.parameters.entry(CLASS);
-        own.or_insert_with(|| class.into());
+        request.parameters.entry(CLASS).or_insert_with(|| class.into());
     }
     // Kept while the request itself moves on.
     let all = request.parameters.get_key_value(BINARY_DATA_OUTPUT);
@@ -141,8 +137,7 @@ async fn read_request(
     };
     let reading = pin!(compression::read(coding, body, json, max_bytes, room, decode));
     // Bodies are read in turn, so that this takes time as receiving does.
-    let late = |_| BodyError::Timeout { limit };
-    tokio::time::timeout(limit, reading).await.map_err(late)?
+    tokio::time::timeout(limit, reading).await.map_err(|_| BodyError::Timeout { limit })?
 }
 
 struct Held {
@@ -156,8 +151,7 @@ struct Held {
 impl Room for Held {
     fn hold(&mut self, bytes: usize) -> Result<(), ProtocolError> {
         self.contents = bytes;
-        let held = self.reserved.hold(self.body.saturating_add(bytes));
-        held.map_err(|_| ProtocolError::NoMemory)
+        self.reserved.hold(self.body.saturating_add(bytes)).map_err(|_| ProtocolError::NoMemory)
     }
 }
 

@@ -55,8 +55,7 @@ async fn respond(app: &App, router: Router, mut request: Request) -> Response {
     // Kept connections would be closed soon, perhaps just when their clients send; told so,
     // clients open one elsewhere.
     if app.is_draining() && version <= Version::HTTP_11 {
-        let close = HeaderValue::from_static("close");
-        response.headers_mut().insert(CONNECTION, close);
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }
@@ -98,15 +97,11 @@ async fn server_metadata() -> Response {
 async fn document(State(app): State<Arc<App>>) -> Response {
     let ServerMetadata { name, version, .. } = App::metadata();
     let serving = app.serving();
-    let models = serving.models.keys().map(String::as_str);
-    answer(&openapi(&name, &version, models))
+    answer(&openapi(&name, &version, serving.models.keys().map(String::as_str)))
 }
 
 fn status_of(ready: bool) -> StatusCode {
-    match ready {
-        true => StatusCode::OK,
-        false => StatusCode::SERVICE_UNAVAILABLE,
-    }
+    if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
 
 pub(crate) async fn server_ready(State(app): State<Arc<App>>) -> Response {
@@ -119,8 +114,7 @@ async fn model_metadata(
     State(app): State<Arc<App>>,
     Path(path): Path<ModelPath>,
 ) -> Result<Response, ServeError> {
-    let model = app.model(&path.model, path.version.as_deref())?;
-    Ok(answer(&model.metadata()))
+    Ok(answer(&app.model(&path.model, path.version.as_deref())?.metadata()))
 }
 
 async fn model_ready(
@@ -129,8 +123,7 @@ async fn model_ready(
 ) -> Result<Response, ServeError> {
     let model = app.model(&path.model, path.version.as_deref())?;
     let ready = !app.is_draining() && model.driver.is_ready();
-    let answer = json!({ "name": path.model, "ready": ready });
-    Ok(answer_with(status_of(ready), &answer))
+    Ok(answer_with(status_of(ready), &json!({ "name": path.model, "ready": ready })))
 }
 
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
@@ -143,8 +136,7 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
 /// there are any, that is for the admin listener.
 async fn check_may_count(app: &App, uri: Uri) -> Result<(), ServeError> {
     let serving = app.serving();
-    let metrics_here = serving.server.metrics;
-    match metrics_here.unwrap_or_else(|| serving.tenants.is_open()) {
+    match serving.server.metrics.unwrap_or_else(|| serving.tenants.is_open()) {
         true => Ok(()),
         false => Err(unknown_path(uri).await),
     }
@@ -156,11 +148,9 @@ async fn data_metrics(State(app): State<Arc<App>>, uri: Uri) -> Result<Response,
 }
 
 pub(crate) async fn unknown_path(uri: Uri) -> ServeError {
-    let path = uri.path().into();
-    ServeError::UnknownPath { path }
+    ServeError::UnknownPath { path: uri.path().into() }
 }
 
 async fn method_not_allowed(method: Method, uri: Uri) -> ServeError {
-    let (method, path) = (method.as_str().into(), uri.path().into());
-    ServeError::Method { method, path }
+    ServeError::Method { method: method.as_str().into(), path: uri.path().into() }
 }

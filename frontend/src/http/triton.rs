@@ -33,8 +33,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
 }
 
 async fn models(State(app): State<Arc<App>>) -> Response {
-    let serving = app.serving();
-    answer(&json!({ "models": serving.models.keys().collect::<Vec<_>>() }))
+    answer(&json!({ "models": app.serving().models.keys().collect::<Vec<_>>() }))
 }
 
 async fn configuration(

@@ -76,8 +76,7 @@ impl<T: Transport> ServedModel<T> {
         let mut certificates = Vec::new();
         for (label, pool) in self.config.pool_labels().zip(self.config.pools()) {
             let etcd = pool.discovery.as_ref().and_then(|discovery| discovery.tls());
-            let roles = [("instances", pool.tls.as_ref()), ("etcd", etcd)];
-            for (role, tls) in roles {
+            for (role, tls) in [("instances", pool.tls.as_ref()), ("etcd", etcd)] {
                 let pool = Some([self.name(), label]);
                 certificates.extend(tls.map(|tls| (role, pool, tls.expiry())));
             }

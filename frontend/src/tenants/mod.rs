@@ -133,8 +133,7 @@ pub(crate) fn owner<'a, T>(
     keys: impl Iterator<Item = (T, &'a KeyHash)>,
 ) -> Option<T> {
     let given = KeyHash::of(bearer(headers)?);
-    let owners = keys.filter(|(_, key)| given.equals(key));
-    owners.fold(None, |found, (owner, _)| found.or(Some(owner)))
+    keys.filter(|(_, key)| given.equals(key)).fold(None, |found, (owner, _)| found.or(Some(owner)))
 }
 
 /// The key that a request carries: `Authorization: Bearer KEY`, once.

@@ -95,8 +95,7 @@ impl Instance {
             inputs: input.tensors.clone(),
             ..InferRequest::default()
         };
-        let message = write_request(model, Some(version), &request);
-        let mut message = tonic::Request::new(message);
+        let mut message = tonic::Request::new(write_request(model, Some(version), &request));
         if let Some(deadline) = input.deadline {
             message.set_timeout(deadline.saturating_duration_since(Instant::now()));
         }
@@ -138,8 +137,7 @@ impl Instance {
             Err(unreachable) => return Err(unreachable),
         };
         let rows = config.and_then(|config| usize::try_from(config.max_batch_size).ok());
-        let rows = rows.filter(|&rows| rows > 0).unwrap_or(usize::MAX);
-        self.max_rows.store(rows, Ordering::Relaxed);
+        self.max_rows.store(rows.filter(|&rows| rows > 0).unwrap_or(usize::MAX), Ordering::Relaxed);
         Ok(())
     }
 
@@ -179,8 +177,7 @@ impl Instance {
 
     /// Why there is no TLS connection, if that is what a status made here is about.
     fn tls_failure(&self, status: &Status) -> Option<TlsFailure> {
-        let source = status.source()?;
-        TlsFailure::of(source).or_else(|| match &self.way {
+        TlsFailure::of(status.source()?).or_else(|| match &self.way {
             Way::Plain(_) => None,
             Way::WithinTls(way) => way.refused(),
         })

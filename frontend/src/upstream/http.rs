@@ -150,8 +150,7 @@ impl Instance {
 
     pub(super) async fn metadata(&self) -> Result<ModelMetadata, Unready> {
         let target = self.target.as_ref().ok_or(Unready::Unaddressable)?;
-        let response = self.get(target, &target.metadata).await?;
-        serde_json::from_slice(&response.body).map_err(unreadable)
+        serde_json::from_slice(&self.get(target, &target.metadata).await?.body).map_err(unreadable)
     }
 
     /// Asks whether the server has the binary tensor extension; without it queries go as JSON. One

@@ -145,8 +145,7 @@ impl Transport for Instances {
             Instance::Http(instance) => instance.infer(&input).await,
             Instance::Grpc(instance) => instance.infer(&input).await,
             Instance::Unreachable => {
-                let reason = "the instance is reached by TLS only";
-                Err(Failure::new(FailureKind::Unreachable, reason))
+                Err(Failure::new(FailureKind::Unreachable, "the instance is reached by TLS only"))
             }
         }
     }

@@ -103,9 +103,7 @@ struct Expected {
 impl Expected {
     fn of(entry: &ModelEntry, max_rows: usize) -> Self {
         let bytes = |output: &TensorSpec| {
-            let Some(len) = output.sample_len() else {
-                return FREE_OUTPUT_ROOM;
-            };
+            let Some(len) = output.sample_len() else { return FREE_OUTPUT_ROOM };
             // JSON spells a number in up to some 25 bytes.
             let size = 8 * output.datatype.size().unwrap_or(4096);
             len.saturating_mul(size).saturating_mul(max_rows)
@@ -123,8 +121,7 @@ impl Expected {
     /// Prediction for `rows` samples; outputs that the model's metadata does not name are left out.
     fn check(&self, response: InferResponse, rows: usize) -> Result<Output, String> {
         let mut outputs = response.outputs;
-        let specs = self.outputs.iter();
-        let tensors = specs.map(|spec| {
+        let tensors = self.outputs.iter().map(|spec| {
             let tensor = take_output(&mut outputs, spec, rows)?;
             let is_sound = !self.must_be_finite || !tensor.has_non_finite();
             ensure!(is_sound, format!("output {:?} holds a NaN or an infinity", tensor.name));
@@ -164,8 +161,7 @@ static FAILED: LogLimit = LogLimit::new();
 fn failure(address: &str, kind: FailureKind, reason: &str) -> Failure {
     let first = Excerpt::from(reason.lines().next().unwrap_or_default());
     let reason = Excerpt::from(reason);
-    let is_worth_a_warning = kind.counts_as_instance_failure();
-    if let Some(held_back) = is_worth_a_warning.then(|| FAILED.pass()).flatten() {
+    if let Some(held_back) = kind.counts_as_instance_failure().then(|| FAILED.pass()).flatten() {
         tracing::warn!(instance = address, %kind, %reason, held_back,
             "a request to an instance failed");
     } else {

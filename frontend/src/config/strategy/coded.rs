@@ -92,8 +92,7 @@ fn resolve_parities(
         parity.push(resolved);
     }
     let fix = "give a [[models.strategy.parity]] table";
-    let code = code.ok_or_else(|| at.field("parity", "missing", fix))?;
-    Ok((code, parity))
+    Ok((code.ok_or_else(|| at.field("parity", "missing", fix))?, parity))
 }
 
 fn resolve_parity(

@@ -123,10 +123,9 @@ fn resolve_strategy(
     pools: &mut Vec<RedundantPool>,
 ) -> Result<ClassConfig, ConfigError> {
     // Pool 0 is the deployed model's.
-    let next = u8::try_from(pools.len() + 1).map(PoolId).map_err(|_| {
-        let fix = "use fewer parity rows or classes";
-        at.field("kind", "more than 255 pools", fix)
-    })?;
+    let next = u8::try_from(pools.len() + 1)
+        .map(PoolId)
+        .map_err(|_| at.field("kind", "more than 255 pools", "use fewer parity rows or classes"))?;
     let models = &strategy.models;
     let mut strategy = check_strategy(at, deployed.pool.deployed(), strategy)?;
     let mut code = None;
