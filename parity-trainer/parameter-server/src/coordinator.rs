@@ -31,10 +31,10 @@ use crate::{
 use liveness::Liveness;
 use replan::{LoadMemory, planned};
 
-/// A shard on its way to a server that will join the end of its chain.
+/// A shard on its way to a server that will join the end of its chain, or go there from its head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct HandOver {
-    /// The shard, at its epoch before the join; its tail copies.
+    /// The shard, at its epoch before; its tail copies, unless the head is to go there.
     pub at: ShardRef,
     pub to: NodeId,
 }
@@ -241,7 +241,8 @@ impl Coordinator {
             let is_late = |since| self.decided >= since + self.patience(&hand_over);
             let hangs = since.copied().is_some_and(is_late);
             let mut targets = wanted.overlapping(at.array, at.range);
-            let is_wanted = targets.any(|target| target.chain.contains(&to));
+            let is_wanted =
+                route.head() == Some(to) || targets.any(|target| target.chain.contains(&to));
             let goes_on = draft.live.contains(&to) && is_wanted && !hangs;
             if !goes_on && draft.set_chain(at, route.chain.clone()) && hangs {
                 *self.given_up.entry((at.array, at.range, to)).or_default() += 1;
@@ -350,15 +351,16 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Appends the servers whose copies are complete. The shard stands still until its epoch is
-    /// raised, so it is raised in any case.
+    /// Appends the servers whose copies are complete, and heads that are to be tails. The shard
+    /// stands still until its epoch is raised, so it is raised in any case.
     fn accept_proposals(&mut self) {
         for &HandOver { at, to } in &self.cluster.proposals {
             let Ok(route) = self.routing.exact(at) else {
                 continue;
             };
             let mut chain = route.chain.clone();
-            if self.live.contains(&to) && !chain.contains(&to) {
+            if self.live.contains(&to) {
+                chain.retain(|&node| node != to);
                 chain.push(to);
             }
             self.set_chain(at, chain);

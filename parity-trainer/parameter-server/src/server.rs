@@ -78,7 +78,8 @@ pub enum Event {
     /// The registry's list of workers. Join a worker at the clock of the most advanced or later: no
     /// worker can be made to wait for what is past.
     Members(Members),
-    /// The registry asks this server, the tail, to copy a shard to one that will join the chain.
+    /// The registry asks this server, the tail, to copy a shard to one that will join the chain; or
+    /// the head to become the tail.
     HandOver {
         at: ShardRef,
         to: NodeId,
@@ -95,7 +96,7 @@ pub enum Action {
         to: Peer,
         message: Message,
     },
-    /// Ask the registry to append `add` to the shard's chain, if it is still at this epoch. The
+    /// Ask the registry to put `add` at the end of the shard's chain, if it is still at this epoch. The
     /// shard stands still until its epoch is raised, by this change or another: it asks repeatedly.
     Propose {
         at: ShardRef,

@@ -197,9 +197,10 @@ impl<'a> Search<'a> {
         let mut best: Option<Move> = None;
         for (shard, (&(size, _), chain)) in self.shards.iter().zip(&self.chains).enumerate() {
             for from in worst.iter().filter(|node| chain.contains(node)) {
-                let others = targets.iter().filter(|node| !chain.contains(node));
-                for &to in others.take(TARGETS) {
-                    // A server that joins a chain is its tail.
+                let others = targets.iter().filter(|node| !chain.contains(node)).take(TARGETS);
+                let is_head = chain.len() > 1 && chain.first() == Some(from);
+                for &to in others.chain(is_head.then_some(from)) {
+                    // A server that joins a chain is its tail, and a head may become it.
                     let next = chain.iter().copied().filter(|node| node != from).chain([to]);
                     let next = Vec::from_iter(next);
                     let mut work = self.work.clone();

@@ -7,11 +7,11 @@
 //! 2. a shard that crosses the border of a wanted range is split there (shards are never joined:
 //!    one that is smaller than the wanted range goes where that range goes);
 //! 3. while the chain is longer than wanted, servers leave it that should not hold it;
-//! 4. a server that should hold it is appended.
+//! 4. a server that should hold it is appended;
+//! 5. heads go to the end of the chain until the one that should be first is, which takes no copy.
 //!
 //! So a chain never has fewer live servers than before or than wanted, whichever is less, and at
-//! most one more than wanted. The order within a chain is left as it comes: putting a server first
-//! would cost another copy.
+//! most one more than wanted.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,8 @@ pub struct Step {
 pub enum ChainChange {
     /// Cut the shard at a key inside it; both parts keep the chain.
     Split(Key),
-    /// Tell the tail to hand the shard over to a server, and append it when the tail proposes it.
+    /// Tell the tail to hand the shard over to a server, and append it when the tail proposes it; or
+    /// tell the head to become the tail.
     Append(NodeId),
     /// Take some servers out of the chain, not all.
     Remove(Vec<NodeId>),
@@ -48,6 +49,7 @@ impl Step {
                 let part = |(start, end)| (KeyRange::new(start, end), chain.clone());
                 return routing.replace(self.at, parts.map(part).into());
             }
+            ChainChange::Append(add) if chain.first() == Some(add) => chain.rotate_left(1),
             ChainChange::Append(add) => chain.push(*add),
             ChainChange::Remove(nodes) => chain.retain(|node| !nodes.contains(node)),
         }
@@ -78,6 +80,10 @@ pub fn next_step(route: &Route, wanted: &Routing, live: &BTreeSet<NodeId>) -> Op
     if !surplus.is_empty() {
         return step(ChainChange::Remove(surplus));
     }
-    let is_missing = |node: &&NodeId| live.contains(node) && !route.chain.contains(node);
-    step(ChainChange::Append(*target.iter().find(is_missing)?))
+    let mut target = target.iter().filter(|node| live.contains(node));
+    if let Some(missing) = target.clone().find(|node| !route.chain.contains(node)) {
+        return step(ChainChange::Append(*missing));
+    }
+    let (first, head) = (target.next()?, route.head()?);
+    (*first != head).then_some(Step { at, change: ChainChange::Append(head) })
 }

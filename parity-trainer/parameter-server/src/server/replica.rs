@@ -84,7 +84,7 @@ pub(super) struct Replica {
     pub(super) recent: Vec<Update>,
     /// The first clock whose update alone makes its rows of those of the clock before.
     pub(super) whole_from: Clock,
-    /// At the tail: the copy to a server that joins.
+    /// At the tail: the copy to a server that joins. At the head: its own way to the chain's end.
     pub(super) outgoing: Option<Outgoing>,
     /// At the tail: servers that cannot take the copy in this epoch.
     pub(super) refused_by: BTreeSet<NodeId>,
@@ -385,6 +385,7 @@ impl Replica {
             news = Some(news.map_or(range, |news| news.hull(range)));
         }
         self.acknowledge_chain(context);
+        self.step_back(context);
         let Some(news) = news else { return };
         if self.route.head() == Some(context.node) {
             self.acknowledge_pushes(news, copied_us, context);
@@ -448,9 +449,9 @@ impl Replica {
         if waits && self.resend.is_due(context.now, &context.config) {
             self.resend_log(context);
         }
-        let at = self.at();
+        let (at, is_committed) = (self.at(), self.log.is_empty());
         if let Some(outgoing) = &mut self.outgoing {
-            outgoing.tick(at, context);
+            outgoing.tick(at, is_committed, context);
         }
     }
 

@@ -6,6 +6,9 @@
 //! registry to raise the epoch with the newcomer at the end of the chain. Only a raised epoch ends
 //! the standstill: were it to end by itself, the registry might still append a newcomer that has
 //! missed what came after.
+//!
+//! A head that is to be the tail copies nothing: it stands still until the whole chain has what it
+//! has, and asks for its new place.
 
 use std::time::Duration;
 
@@ -56,7 +59,8 @@ impl Outgoing {
         }
     }
 
-    pub(super) fn tick(&mut self, at: ShardRef, context: &mut Context) {
+    /// `is_committed` if all that this server has is in the whole chain.
+    pub(super) fn tick(&mut self, at: ShardRef, is_committed: bool, context: &mut Context) {
         if !self.resend.is_due(context.now, &context.config) {
             return;
         }
@@ -64,7 +68,9 @@ impl Outgoing {
             Some(piece) => context.send(Peer::Server(self.to), Message::Snapshot(piece.clone())),
             None => {
                 self.resend.hurry();
-                context.actions.push(Action::Propose { at, add: self.to });
+                if is_committed {
+                    context.actions.push(Action::Propose { at, add: self.to });
+                }
             }
         }
     }
@@ -73,27 +79,41 @@ impl Outgoing {
 impl Replica {
     pub(super) fn hand_over(&mut self, to: NodeId, context: &mut Context) {
         let is_tail = self.route.tail() == Some(context.node);
+        let steps_back = !is_tail && self.route.head() == Some(to) && to == context.node;
         // Before the standstill, the registry may change its mind and name another server.
         let is_decided = |outgoing: &Outgoing| outgoing.stopped || outgoing.to == to;
         let is_decided = self.outgoing.as_ref().is_some_and(is_decided);
         let cannot = self.route.chain.contains(&to) || self.refused_by.contains(&to);
-        if !is_tail || self.fenced.is_some() || cannot || is_decided {
+        if self.fenced.is_some() || is_decided || (!steps_back && (!is_tail || cannot)) {
             return;
         }
         context.transfers += 1;
         let mut left = RangeSet::new(MAX_RANGES);
         left.insert(self.range());
+        let mut resend = Resend::default();
+        resend.begin(context.now);
         self.outgoing = Some(Outgoing {
             to,
             transfer: TransferId(context.transfers),
-            stopped: false,
+            stopped: steps_back,
             left,
             budget: 2 * (self.store.rows() / self.copied_at_once(&context.config)) + 8,
             piece: None,
             next_part: 0,
-            resend: Resend::default(),
+            resend,
         });
-        self.copy_next(context);
+        match steps_back {
+            true => self.step_back(context),
+            false => self.copy_next(context),
+        }
+    }
+
+    /// Asks for this head's new place if it is to have one, and nothing is on its way any more.
+    pub(super) fn step_back(&self, context: &mut Context) {
+        let steps_back = self.outgoing.as_ref().is_some_and(|own| own.to == context.node);
+        if steps_back && self.log.is_empty() {
+            context.actions.push(Action::Propose { at: self.at(), add: context.node });
+        }
     }
 
     pub(super) fn copied(&mut self, from: Peer, piece: Piece, context: &mut Context) {

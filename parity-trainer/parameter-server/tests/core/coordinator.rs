@@ -602,3 +602,20 @@ fn standby_that_is_tried_stays_whatever_the_others_take() {
     settle(&mut leader, &mut cluster, now..now + 8_000);
     assert_eq!((held(&cluster, 5), cluster.plan.taken_back), (1, false));
 }
+
+#[test]
+fn head_that_is_to_be_the_tail_goes_there_and_no_other_server_gets_a_copy() {
+    let (mut config, mut cluster) = twenty_shards(1_000);
+    config.placement.replicas = 2;
+    let mut leader = Coordinator::new(config);
+    settle(&mut leader, &mut cluster, 0..1_000);
+    let route = cluster.routing.routes()[0].clone();
+    let mut chain = route.chain.clone();
+    chain.reverse();
+    cluster.plan.chains.push((route.array, route.range, chain.clone()));
+    let change = leader.decide(ms(1_000), &cluster);
+    assert_eq!(change.hand_overs, [HandOver { at: route.at(), to: chain[1] }]);
+    settle(&mut leader, &mut cluster, 1_000..1_100);
+    assert_eq!(cluster.routing.routes()[0].chain, chain);
+    assert_eq!(cluster.routing.routes()[0].epoch, route.epoch.next());
+}

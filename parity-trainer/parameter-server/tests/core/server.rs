@@ -377,3 +377,25 @@ fn newcomer_that_has_dropped_its_part_is_copied_to_again() {
     newcomer.route(2, &[1, 2]);
     assert_eq!(newcomer.values(), [2.0, 4.0]);
 }
+
+#[test]
+fn head_becomes_the_tail_without_a_copy_once_the_chain_has_its_log() {
+    let mut head = Node::new(0, EVENTUAL, &[0, 1]);
+    head.hear(worker(0), push(1, 0, 1));
+    let asked = Action::Propose { at: at(1), add: NodeId(0) };
+    assert_eq!(head.tell(hand_over(0)), [], "the other server may not have all of it");
+    let stopped = head.ask(worker(0), push(1, 0, 2));
+    assert_eq!(refusal(&stopped), Some(Refusal::Stopped));
+    let (from, message) = (server(1), replicated(1, 2));
+    assert!(head.tell(Event::Received { from, message }).contains(&asked));
+    head.1 += ms(10_000);
+    assert_eq!(head.tell(Event::Tick), [asked], "until the epoch is raised");
+    head.route(2, &[1, 0]);
+    assert_eq!(head.values(), [1.0, 2.0]);
+    let refused = head.ask(worker(0), push(2, 0, 2));
+    assert_eq!(refusal(&refused), Some(Refusal::NotHead));
+    let operation = Operation::Members(members(2, &[0]));
+    let entry = Replicate { at: at(2), seq: Seq(3), operation };
+    let taken = head.hear(server(1), Message::Replicate(entry));
+    assert_eq!(taken, [(server(1), replicated(2, 3))]);
+}

@@ -41,6 +41,7 @@ fn thousand_clusters_keep_every_invariant() {
         "decision",
         "overtaken",
         "given up",
+        "head became tail",
         "new leader",
         "mirrored",
     ];

@@ -160,6 +160,9 @@ impl Simulation {
             if new.chain.len() > old.chain.len() {
                 events.push("join");
             }
+            if new.chain.first() != old.chain.first() && new.chain.last() == old.chain.first() {
+                events.push("head became tail");
+            }
         }
         leading.cluster.hand_overs = change.hand_overs;
         if leading.cluster.plan.chains != change.plan.chains {
@@ -193,13 +196,14 @@ impl Simulation {
         let Some(leading) = &self.leading else { return };
         for HandOver { at, to } in leading.cluster.hand_overs.clone() {
             let route = self.registry.routing.route(at.array, at.range.start);
-            let tail = route.and_then(Route::tail);
-            let Some(tail) = tail.filter(|tail| !self.cut_off.contains(tail)) else {
+            let head = route.and_then(Route::head).filter(|&head| head == to);
+            let from = head.or(route.and_then(Route::tail));
+            let Some(from) = from.filter(|from| !self.cut_off.contains(from)) else {
                 continue;
             };
             if !self.rng.random_bool(self.loss) {
                 let delay = self.delay();
-                self.at(delay, Due::ToServer(tail, Event::HandOver { at, to }));
+                self.at(delay, Due::ToServer(from, Event::HandOver { at, to }));
             }
         }
     }

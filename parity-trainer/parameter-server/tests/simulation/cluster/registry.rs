@@ -139,6 +139,12 @@ impl Simulation {
                 let tail = route.tail().unwrap();
                 self.at(delay, Due::ToServer(tail, Event::HandOver { at, to }));
             }
+            12 if route.chain.len() > 1 => {
+                self.registry.asked.entry(route.at()).or_insert(self.now);
+                let (at, delay) = (route.at(), self.delay());
+                let to = route.head().unwrap();
+                self.at(delay, Due::ToServer(to, Event::HandOver { at, to }));
+            }
             // Moves: the newcomer stays, an old one goes.
             8 | 9 => {
                 let &gone = route.chain.choose(&mut self.rng).unwrap();
