@@ -392,8 +392,7 @@ fn head_becomes_the_tail_without_a_copy_once_the_chain_has_its_log() {
     assert_eq!(head.tell(Event::Tick), [asked], "until the epoch is raised");
     head.route(2, &[1, 0]);
     assert_eq!(head.values(), [1.0, 2.0]);
-    let refused = head.ask(worker(0), push(2, 0, 2));
-    assert_eq!(refusal(&refused), Some(Refusal::NotHead));
+    assert_eq!(refusal(&head.ask(worker(0), push(2, 0, 2))), Some(Refusal::NotHead));
     let operation = Operation::Members(members(2, &[0]));
     let entry = Replicate { at: at(2), seq: Seq(3), operation };
     let taken = head.hear(server(1), Message::Replicate(entry));

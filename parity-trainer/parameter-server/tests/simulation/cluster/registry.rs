@@ -111,6 +111,12 @@ impl Simulation {
         self.broadcast(false);
     }
 
+    fn ask_to_hand_over(&mut self, from: NodeId, at: ShardRef, to: NodeId) {
+        self.registry.asked.entry(at).or_insert(self.now);
+        let delay = self.delay();
+        self.at(delay, Due::ToServer(from, Event::HandOver { at, to }));
+    }
+
     pub fn inject_fault(&mut self) {
         let alive = self.alive();
         let nodes: Vec<NodeId> = alive.iter().copied().collect();
@@ -133,17 +139,11 @@ impl Simulation {
                 self.broadcast(false);
             }
             3..=7 if route.chain.len() < 3 && !route.chain.contains(&node) => {
-                let (at, to) = (route.at(), node);
-                self.registry.asked.entry(at).or_insert(self.now);
-                let delay = self.delay();
-                let tail = route.tail().unwrap();
-                self.at(delay, Due::ToServer(tail, Event::HandOver { at, to }));
+                self.ask_to_hand_over(route.tail().unwrap(), route.at(), node);
             }
             12 if route.chain.len() > 1 => {
-                self.registry.asked.entry(route.at()).or_insert(self.now);
-                let (at, delay) = (route.at(), self.delay());
-                let to = route.head().unwrap();
-                self.at(delay, Due::ToServer(to, Event::HandOver { at, to }));
+                let head = route.head().unwrap();
+                self.ask_to_hand_over(head, route.at(), head);
             }
             // Moves: the newcomer stays, an old one goes.
             8 | 9 => {
