@@ -133,8 +133,8 @@ fn check<E: Error>(text: &str) -> Result<(), E> {
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for Bounded<D> {
     type Error = D::Error;
 
-    // By whatever type a value has: where another one is asked for, `serde_json` would repeat a text
-    // without asking the visitor.
+    // By whatever type a value has: where another one is asked for, `serde_json` would repeat a
+    // text without asking the visitor.
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
         unit_struct seq tuple tuple_struct map struct enum identifier

@@ -96,8 +96,9 @@ pub enum Action {
         to: Peer,
         message: Message,
     },
-    /// Ask the registry to put `add` at the end of the shard's chain, if it is still at this epoch. The
-    /// shard stands still until its epoch is raised, by this change or another: it asks repeatedly.
+    /// Ask the registry to put `add` at the end of the shard's chain, if it is still at this epoch.
+    /// The shard stands still until its epoch is raised, by this change or another: it asks
+    /// repeatedly.
     Propose {
         at: ShardRef,
         /// The server that has all of it.

@@ -21,8 +21,8 @@ const AGAIN: u32 = 150;
 pub(super) type Staffed = (Plan, BTreeSet<NodeId>);
 
 impl Coordinator {
-    /// Weights of the servers that may be given shards. Of standbys these are the ones that the plan
-    /// has taken in, and as many more as servers are missing for all replicas.
+    /// Weights of the servers that may be given shards. Of standbys these are the ones that the
+    /// plan has taken in, and as many more as servers are missing for all replicas.
     pub(super) fn weights(
         &self,
         cluster: &ClusterState,

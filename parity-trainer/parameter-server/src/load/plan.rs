@@ -11,8 +11,8 @@ const MOVES: usize = 64;
 /// Servers that are tried for each shard: those that would be done first.
 const TARGETS: usize = 4;
 
-/// Part that a move must save among up to so many servers. Among more it is less: of several that are
-/// as slow, a move helps one.
+/// Part that a move must save among up to so many servers. Among more it is less: of several that
+/// are as slow, a move helps one.
 const WORTH: f64 = 0.01;
 const FEW: usize = 4;
 

@@ -27,8 +27,8 @@ pub struct Step {
 pub enum ChainChange {
     /// Cut the shard at a key inside it; both parts keep the chain.
     Split(Key),
-    /// Tell the tail to hand the shard over to a server, and append it when the tail proposes it; or
-    /// tell the head to become the tail.
+    /// Tell the tail to hand the shard over to a server, and append it when the tail proposes it;
+    /// or tell the head to become the tail.
     Append(NodeId),
     /// Take some servers out of the chain, not all.
     Remove(Vec<NodeId>),
