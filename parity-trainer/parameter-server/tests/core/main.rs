@@ -12,6 +12,7 @@ mod filters;
 mod finite;
 mod kkt;
 mod links;
+mod load;
 mod placement;
 mod plan;
 mod rules;
