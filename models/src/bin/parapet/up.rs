@@ -7,7 +7,6 @@
 use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::SocketAddr;
-use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -35,8 +34,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
     /// Instances of the model
-    #[arg(long, default_value = "4")]
-    replicas: NonZeroU16,
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
+    replicas: u16,
     /// Queries of a coding group
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(2..=16))]
     k: u16,
@@ -133,7 +132,7 @@ impl<'a> Up<'a> {
 
     /// Starts everything, and keeps it up until the frontend ends.
     async fn serve(&mut self) -> anyhow::Result<()> {
-        let replicas = self.start_instances("replica", self.args.replicas.get()).await?;
+        let replicas = self.start_instances("replica", self.args.replicas).await?;
         println!("replicas   {}", replicas.join(" "));
         let is_coded = self.may_code();
         let parity = if is_coded { self.start_parity().await? } else { Vec::new() };
@@ -211,7 +210,7 @@ impl<'a> Up<'a> {
 
     /// Starts the parity model's instances, one for every k replicas.
     async fn start_parity(&mut self) -> anyhow::Result<Vec<String>> {
-        self.start_instances("parity", self.args.replicas.get().div_ceil(self.args.k)).await
+        self.start_instances("parity", self.args.replicas.div_ceil(self.args.k)).await
     }
 
     async fn start_instances(&mut self, kind: &str, count: u16) -> anyhow::Result<Vec<String>> {

@@ -167,11 +167,11 @@ pub struct CoordinatorArgs {
 #[derive(Debug, Clone, Copy, clap::Args)]
 struct LeadingArgs {
     /// Servers that hold each range
-    #[arg(long, default_value = "2")]
-    replicas: NonZeroUsize,
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
+    replicas: u16,
     /// Arrays are given to servers when there are this many
-    #[arg(long, value_name = "SERVERS", default_value = "1")]
-    min_servers: NonZeroUsize,
+    #[arg(long, value_name = "SERVERS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    min_servers: u16,
     /// Seconds between moves of ranges away from slow servers, at least; 0 for no such moves
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]
     #[arg(value_parser = clap::value_parser!(u64).range(..=86_400))]
@@ -189,8 +189,8 @@ impl LeadingArgs {
 
     fn config(self) -> CoordinatorConfig {
         let mut config = CoordinatorConfig::of_heartbeat(self.heartbeat());
-        config.placement.replicas = self.replicas.get();
-        config.min_servers = self.min_servers.get();
+        config.placement.replicas = self.replicas.into();
+        config.min_servers = self.min_servers.into();
         config.replan = (self.rebalance > 0).then(|| Duration::from_secs(self.rebalance));
         config
     }

@@ -1,6 +1,5 @@
 //! `cluster up`.
 
-use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 
@@ -17,14 +16,14 @@ use crate::roles::{ClusterError, Result, coordinate};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Server processes
-    #[arg(long, default_value = "2")]
-    servers: NonZeroUsize,
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
+    servers: u16,
     /// Worker processes [default: 2 where there is a program for them]
     #[arg(long)]
     workers: Option<usize>,
     /// Servers that hold each range
-    #[arg(long, default_value = "2")]
-    replicas: NonZeroUsize,
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
+    replicas: u16,
     /// Where the registry is served
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7070")]
     listen: String,
@@ -54,7 +53,7 @@ pub(super) async fn run(args: &Args, programs: &Programs, stop: Stop) -> Result<
     let mut children = Children::default();
     let server = programs.server.as_deref().unwrap_or(&own);
     let (replicas, servers) = (args.replicas.to_string(), args.servers.to_string());
-    for number in 1..=args.servers.get() {
+    for number in 1..=args.servers.into() {
         let mut command = Command::new(server);
         command.args(["server", "--replicas", &replicas, "--min-servers", &servers]);
         children.start(command, "server", number, &address)?;
