@@ -52,6 +52,13 @@ const ARMS: [(&str, &str); 14] = [
 ];
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only arms with these words in their names
+    #[arg(long, default_value = "")]
+    only: String,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct Work {
     #[arg(long)]
     leads: bool,
@@ -103,8 +110,15 @@ impl Work {
         let side = |length: usize| vec![0.01; length * self.samples];
         let factors = Factors::new(self.samples, &side(self.outputs), &side(LAYER));
         let transport = Transport::Sockets;
-        let starts = (0..self.layers.unwrap_or(0)).map(|place| place * layer * ROW);
-        let layers = Vec::from_iter(starts.map(|start| start..start + layer * ROW));
+        let layers = match self.vgg11 {
+            true => VGG11.map(|(rows, _)| rows).to_vec(),
+            false => vec![layer; self.layers.unwrap_or(0)],
+        };
+        let mut end = 0;
+        let layers = Vec::from_iter(layers.into_iter().map(|rows| {
+            end += rows * ROW;
+            end - rows * ROW..end
+        }));
         let mut training = if self.leads {
             let new = NewTraining {
                 executors: WORKERS,
@@ -180,7 +194,7 @@ fn measure(rate: f64, flags_of_work: &str) -> [f64; 2] {
     })
 }
 
-pub(crate) fn bench() {
+pub(crate) fn bench(args: &Args) {
     println!(
         "{WORKERS} workers, 2 MiB of parameters on {SERVERS} servers (8 MiB in layers of {LAYER} x \
          {LAYER}, {} samples a worker), {} ms of slept computation a step; medians of {} \
@@ -192,16 +206,19 @@ pub(crate) fn bench() {
     );
     for rate in RATES {
         for (name, flags) in ARMS {
-            tell(rate, name, flags);
+            tell(args, rate, name, flags);
         }
     }
     for samples in SAMPLES.into_iter().skip(1) {
         let flags = format!("{} --samples {samples}", ARMS[7].1);
-        tell(0.0, &format!("wait-free, factors, {samples} samples a worker"), &flags);
+        tell(args, 0.0, &format!("wait-free, factors, {samples} samples a worker"), &flags);
     }
 }
 
-fn tell(rate: f64, name: &str, flags: &str) {
+fn tell(args: &Args, rate: f64, name: &str, flags: &str) {
+    if !name.contains(&args.only) {
+        return;
+    }
     let [step, mib] = measure(rate, flags);
     let limit = if rate > 0.0 { format!("{rate}") } else { "no limit".to_owned() };
     let computation = if flags.contains("--ms 10") { 10.0 } else { COMPUTATION as f64 };

@@ -21,7 +21,7 @@ enum Command {
     /// The worker of a run of `servers`
     Push(servers::Push),
     /// Gradients that travel while others are computed
-    Communication,
+    Communication(communication::Args),
     /// A worker of a run of `communication`
     Work(communication::Work),
 }
@@ -32,7 +32,7 @@ async fn main() {
         Command::Workers => workers::bench().await,
         Command::Servers(args) => servers::bench(&args),
         Command::Push(args) => args.run().await,
-        Command::Communication => communication::bench(),
+        Command::Communication(args) => communication::bench(&args),
         Command::Work(args) => args.run().await,
     }
 }
