@@ -78,7 +78,7 @@ pub enum TaskError {
 #[derive(Debug, Clone)]
 pub struct Worker {
     commands: mpsc::Sender<Command>,
-    stopped: CancellationToken,
+    finishes: CancellationToken,
     arrays: Arc<[(ArrayId, ClientArray)]>,
     max_frame: u64,
 }
@@ -99,24 +99,26 @@ impl Worker {
             max_tasks: MAX_TASKS,
         };
         let (sender, commands) = mpsc::channel(COMMANDS);
-        let stopped = CancellationToken::new();
+        let finishes = CancellationToken::new();
         let node = ClientNode {
             client: Client::new(worker, core, arrays.clone()),
             timing,
             view: membership.view.clone(),
             connections: Connections::new(Peer::Worker(worker), config, membership),
             commands,
+            finishes: finishes.clone(),
             running: BTreeMap::new(),
             since: Instant::now(),
             actions: Vec::new(),
         };
-        tokio::spawn(stopped.clone().run_until_cancelled_owned(node.run()));
-        Self { commands: sender, stopped, arrays: arrays.into(), max_frame }
+        tokio::spawn(node.run());
+        Self { commands: sender, finishes, arrays: arrays.into(), max_frame }
     }
 
-    /// Ends the node at once, with all of its tasks.
-    pub fn stop(&self) {
-        self.stopped.cancel();
+    /// Ends the node when all tasks are done, or a connection is lost: another process may connect as
+    /// this worker, and two would take the connections from each other.
+    pub fn finish(self) {
+        self.finishes.cancel();
     }
 
     /// Adds gradients: `keys x width` numbers. Waits for room, not for the push: the result is done
@@ -186,6 +188,7 @@ struct ClientNode {
     connections: Connections,
     view: watch::Receiver<Arc<View>>,
     commands: mpsc::Receiver<Command>,
+    finishes: CancellationToken,
     running: BTreeMap<Handle, Answer>,
     since: Instant,
     actions: Vec<ClientAction>,
@@ -215,6 +218,9 @@ impl ClientNode {
                 }
                 () = self.connections.recv(&mut inbound) => {
                     for item in inbound.drain(..) {
+                        if matches!(item, Inbound::Closed(_)) && self.finishes.is_cancelled() {
+                            return;
+                        }
                         self.take(item);
                     }
                 }

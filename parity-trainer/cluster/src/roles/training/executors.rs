@@ -54,14 +54,14 @@ impl Executors {
         worker
     }
 
-    /// Lets go of executors that have gone to other processes. If these hand in the parts again,
-    /// the pushes end: two that connect as one executor would take the connection from each other,
-    /// and behind slow links no push would ever get through.
+    /// Lets go of executors that have gone to other processes. Pushes go on: these may not have the
+    /// parameters from which they come. If they do, and hand in the part again, the pushes end as
+    /// one of them connects as the executor.
     pub(super) fn keep(&mut self, own: &BTreeSet<usize>, is_handed_in_again: bool) {
         let is_gone = |place: &usize, _: &mut Worker| !own.contains(place);
         for (_, worker) in self.workers.extract_if(.., is_gone) {
             if is_handed_in_again {
-                worker.stop();
+                worker.finish();
             }
         }
         self.filters.retain(|place, _| own.contains(place));

@@ -68,6 +68,8 @@ pub struct Training {
     pub(super) pace: PaceMeter,
     service: ServiceMeter,
     pub(super) since: Instant,
+    /// It had nothing to do, so that its parameters may be older than the others'.
+    is_idle: bool,
     /// Since when the parameters are those after different steps.
     apart: Option<Instant>,
 }
@@ -106,6 +108,7 @@ impl Training {
             pace: PaceMeter::default(),
             service: ServiceMeter::default(),
             since: Instant::now(),
+            is_idle: false,
             apart: None,
         };
         // One that is over before has no servers any longer that would answer.
@@ -218,19 +221,25 @@ impl Training {
         loop {
             let own = self.own();
             self.keep(&own);
-            if !own.is_subset(&self.handed_in) {
-                return Ok(Settled::MoreToDo);
-            }
-            // The last one to hand in: its requests wait for all others' on their way.
-            let Some(&asker) = own.last() else {
-                // Nothing to do: only to see how far the others are. Servers let no stranger wait.
+            if own.is_empty() || self.is_idle {
+                // Only to see how far the others are. Servers let no stranger wait.
                 let before = self.step;
                 let pulled = self.pull_now(&self.reader).await?;
-                if self.take(pulled)? && self.step > before {
+                let is_next = self.job.steps_at(pulled.clock) == before;
+                let is_taken = self.take(pulled)?;
+                self.is_idle = own.is_empty() || !(is_taken || is_next);
+                if self.step > before {
                     return Ok(Settled::Done);
                 }
-                let _ = timeout(LOOKS, self.view.changed()).await;
-                continue;
+                if self.is_idle {
+                    let wait = if own.is_empty() { LOOKS } else { AGAIN };
+                    let _ = timeout(wait, self.view.changed()).await;
+                    continue;
+                }
+            }
+            // The last one to hand in: its requests wait for all others' on their way.
+            let Some(&asker) = own.last().filter(|_| own.is_subset(&self.handed_in)) else {
+                return Ok(Settled::MoreToDo);
             };
             let keys = self.job.keys();
             let next = self.next.take().filter(|next| own.contains(&next.asker));
