@@ -7,12 +7,14 @@ use super::{ClusterState, Coordinator};
 use crate::load::{Plan, Servers, plan};
 use crate::{LoadPlan, NodeId, Routing, next_step};
 
-/// Part of the slowest server's time a load plan must save, and seconds: less is not worth copies.
-const GAIN: f64 = 0.15;
-pub(super) const GAIN_SECONDS: f64 = 5e-4;
+/// Part by which servers' times may differ by chance when shards have stood still for as long as
+/// the wait between plans. It falls with the root of the time.
+const CHANCE: f64 = 0.3;
 
-/// The part, after a plan that did save something: servers then differ by more than chance.
-const PROVEN_GAIN: f64 = 0.05;
+/// Part of the slowest server's time that a load plan must save whatever is known, and seconds:
+/// less is not worth copies.
+const GAIN: f64 = 0.05;
+pub(super) const GAIN_SECONDS: f64 = 5e-4;
 
 /// Part of the slowest server's time that a plan must really have saved, or it is taken back. One
 /// that only tries a server may take so many times as long.
@@ -29,6 +31,9 @@ const MOST_PATIENCE: u32 = 64;
 /// Times the wait between plans for which servers with shards may be unknown.
 const UNKNOWN: u32 = 5;
 
+/// Times the wait between plans after which the load is looked at again.
+const LOOKS: [u32; 8] = [1, 2, 4, UNKNOWN, 8, 16, 32, MOST_PATIENCE];
+
 #[derive(Debug, Clone)]
 pub(super) struct LoadMemory {
     /// When shards moved last, or this leader began.
@@ -36,8 +41,6 @@ pub(super) struct LoadMemory {
     /// The slowest server's time when it was looked at last.
     slowest: f64,
     unproven: Option<Unproven>,
-    /// Part that the next plan must save.
-    gain: f64,
     patience: u32,
     /// Times at which standbys were taken in.
     pub(super) tried: BTreeMap<NodeId, Duration>,
@@ -52,42 +55,50 @@ struct Unproven {
     /// The slowest server's time before it, and how long it may take now.
     before: f64,
     limit: f64,
+    /// Part that it is to save.
+    gain: f64,
 }
 
 impl Default for LoadMemory {
     fn default() -> Self {
         let (slowest, tried) = (0.0, BTreeMap::new());
-        Self { still: None, slowest, unproven: None, gain: GAIN, patience: 1, tried }
+        Self { still: None, slowest, unproven: None, patience: 1, tried }
     }
 }
 
 impl LoadMemory {
     /// The moments at which a plan may be due.
     pub(super) fn timers(&self, every: Duration) -> impl Iterator<Item = Duration> {
-        let times = [1, self.patience, UNKNOWN];
-        self.still.into_iter().flat_map(move |still| times.map(|times| still + every * times))
+        self.still.into_iter().flat_map(move |still| LOOKS.map(|times| still + every * times))
     }
 
     /// Takes in how long the slowest server takes now. Returns the plan before the last one if that
     /// turned out to save nothing; but not if the load has changed since, so that it would be slow
-    /// now, too.
-    fn judge(&mut self, now: Duration, slowest: f64, servers: &Servers) -> Option<LoadPlan> {
+    /// now, too. What the plan was to save must be more than chance, or it is looked at again.
+    fn judge(
+        &mut self,
+        now: Duration,
+        chance: f64,
+        slowest: f64,
+        servers: &Servers,
+    ) -> Option<LoadPlan> {
         let is_changed = slowest > std::mem::replace(&mut self.slowest, slowest) * CHANGED;
-        let last = self.unproven.take();
-        let had_plan = last.is_some();
-        if last.as_ref().is_some_and(|plan| slowest < plan.before * (1.0 - HELPED)) {
-            self.gain = PROVEN_GAIN;
-        }
         let is_another_load =
             |plan: &Unproven| slowest.min(servers.slowest(&plan.shards)) > plan.before * CHANGED;
-        let failed = last.filter(|plan| slowest > plan.limit && !is_another_load(plan));
-        let Some(Unproven { earlier, before, .. }) = failed else {
+        let limit = |plan: &Unproven| match chance <= plan.gain {
+            true => plan.limit,
+            false => plan.limit * (1.0 + chance),
+        };
+        let is_good = |plan: &Unproven| slowest <= limit(plan) || is_another_load(plan);
+        let is_judged = |plan: &mut Unproven| chance <= plan.gain || !is_good(plan);
+        let last = self.unproven.take_if(is_judged);
+        let had_plan = last.is_some();
+        let Some(Unproven { earlier, before, .. }) = last.filter(|plan| !is_good(plan)) else {
             if is_changed || had_plan {
                 self.patience = 1;
             }
             return None;
         };
-        self.gain = GAIN;
         self.patience = (self.patience * PATIENCE).min(MOST_PATIENCE);
         self.still = Some(now);
         let (before_us, after_us) = (micros(slowest), micros(before));
@@ -132,12 +143,13 @@ impl Coordinator {
         let routes = cluster.routing.routes();
         let shards = routes.iter().map(|route| (route.range.len(), route.chain.clone()));
         let shards = Vec::from_iter(shards);
-        let taken_back = self.load.judge(now, servers.slowest(&shards), &servers);
+        let chance = CHANCE * every.div_duration_f64(still).sqrt();
+        let taken_back = self.load.judge(now, chance, servers.slowest(&shards), &servers);
         if taken_back.is_some() || still < every * self.load.patience {
             return taken_back;
         }
         let plan = plan(&shards, &servers, |before, after| {
-            after < before * (1.0 - self.load.gain) && after < before - GAIN_SECONDS
+            after < before * (1.0 - GAIN.max(chance)) && after < before - GAIN_SECONDS
         });
         let (plan, standbys) = plan
             .map(|plan| (plan, cluster.plan.standbys.clone()))
@@ -153,7 +165,8 @@ impl Coordinator {
         };
         let moved = shards.iter().zip(&plan.chains).filter(|((_, old), new)| old != *new).count();
         let earlier = cluster.plan.clone();
-        self.load.unproven = Some(Unproven { earlier, shards, before, limit });
+        let gain = GAIN.max(1.0 - after / before);
+        self.load.unproven = Some(Unproven { earlier, shards, before, limit, gain });
         let chains = routes.iter().zip(plan.chains);
         let chains = chains.map(|(route, chain)| (route.array, route.range, chain)).collect();
         let (before_us, after_us) = (micros(before), micros(after));

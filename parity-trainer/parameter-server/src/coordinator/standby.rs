@@ -6,12 +6,12 @@ use std::time::Duration;
 use super::replan::GAIN_SECONDS;
 use super::{ClusterState, Coordinator};
 use crate::NodeId;
-use crate::load::{Plan, Shards, plan, without};
+use crate::load::{Plan, Shards, best, plan, without};
 
 /// Part of a step that a standby must save, as predicted, to be taken in.
 const TAKES_IN: f64 = 0.05;
 
-/// Part by which a step may get longer without it, so that it is let go.
+/// Part by which a step may be longer than the shortest one with it, so that it is let go.
 const LETS_GO: f64 = 0.01;
 
 /// Times the wait between plans until one that was taken in may be taken in again.
@@ -67,12 +67,13 @@ impl Coordinator {
         shards: &Shards,
     ) -> Option<Staffed> {
         let servers = self.measured(cluster, live)?;
+        let best = best(shards, &servers)?.after;
         cluster.plan.standbys.iter().find_map(|node| {
             cluster.services.get(node)?;
             let plan = without(shards, &servers, *node)?;
             let mut rest = cluster.plan.standbys.clone();
             rest.remove(node);
-            (plan.after < plan.before * (1.0 + LETS_GO)).then_some((plan, rest))
+            (plan.after < best * (1.0 + LETS_GO)).then_some((plan, rest))
         })
     }
 }

@@ -104,13 +104,14 @@ pub struct Plan {
 /// from the slowest servers, so that their times fall most.
 ///
 /// A server's time is known for about what it does so far. So it gets at most twice as many
-/// shards, one if it has none: these chains may not save anything yet, but the next plan's do.
+/// shards, and twice as many to head, one if it has none: these chains may not save anything yet,
+/// but the next plan's do.
 pub fn plan(
     shards: &Shards,
     servers: &Servers,
     is_worth_it: impl Fn(f64, f64) -> bool,
 ) -> Option<Plan> {
-    let best = Search::new(shards, servers, |_, _| usize::MAX).run()?;
+    let best = best(shards, servers)?;
     let room = |node: NodeId, held: usize| match servers.untried.contains(&node) {
         true => held.max(1),
         false => 2 * held + 1,
@@ -121,11 +122,16 @@ pub fn plan(
     moves.any(|((_, old), new)| old != new).then_some(next)
 }
 
+/// Returns the best chains, whatever they move.
+pub(crate) fn best(shards: &Shards, servers: &Servers) -> Option<Plan> {
+    Search::new(shards, servers, |_, _| usize::MAX).run()
+}
+
 /// Returns chains without this server; `None` if it cannot be spared.
 pub(crate) fn without(shards: &Shards, servers: &Servers, node: NodeId) -> Option<Plan> {
     let mut others = servers.clone();
     others.times.insert(node, ServiceTime { push_ns: NEVER_NS, read_ns: NEVER_NS });
-    let plan = Search::new(shards, &others, |_, _| usize::MAX).run()?;
+    let plan = best(shards, &others)?;
     let is_spared = plan.chains.iter().all(|chain| !chain.contains(&node));
     is_spared.then(|| Plan { before: servers.slowest(shards), ..plan })
 }
@@ -133,8 +139,8 @@ pub(crate) fn without(shards: &Shards, servers: &Servers, node: NodeId) -> Optio
 struct Search<'a> {
     shards: &'a Shards,
     servers: &'a Servers,
-    /// Shards that each server may hold.
-    room: BTreeMap<NodeId, usize>,
+    /// Shards that each server may hold, and head.
+    room: BTreeMap<NodeId, [usize; 2]>,
     chains: Vec<Vec<NodeId>>,
     work: Work,
 }
@@ -148,7 +154,7 @@ struct Move {
 }
 
 impl<'a> Search<'a> {
-    /// `room` says how many shards a server may hold that holds so many now.
+    /// `room` says how many shards a server may hold, or head, that does so for so many now.
     fn new(
         shards: &'a Shards,
         servers: &'a Servers,
@@ -159,8 +165,8 @@ impl<'a> Search<'a> {
             work.entry(node).or_default();
         }
         let chains = Vec::from_iter(shards.iter().map(|(_, chain)| chain.clone()));
-        let held = |node: NodeId| chains.iter().filter(|chain| chain.contains(&node)).count();
-        let room = work.keys().map(|&node| (node, room(node, held(node)))).collect();
+        let held = |node: NodeId| held(&chains, node).map(|count| room(node, count));
+        let room = work.keys().map(|&node| (node, held(node))).collect();
         Self { shards, servers, room, chains, work }
     }
 
@@ -181,13 +187,16 @@ impl<'a> Search<'a> {
     /// Servers that may get a shard, those first that would be done first.
     fn targets(&self) -> Vec<NodeId> {
         let mut targets = Vec::from_iter(self.servers.all(&self.work));
-        targets.retain(|(_, node)| {
-            let held = self.chains.iter().filter(|chain| chain.contains(node)).count();
-            self.room.get(node).is_some_and(|&room| held < room)
-        });
+        targets.retain(|&(_, node)| self.has_room(node)[0]);
         let total = |(times, _): &([f64; 2], NodeId)| times.iter().sum::<f64>();
         targets.sort_by(|one, other| total(one).total_cmp(&total(other)));
         targets.into_iter().map(|(_, node)| node).collect()
+    }
+
+    /// Returns true if a server may hold one more shard, and head one more.
+    fn has_room(&self, node: NodeId) -> [bool; 2] {
+        let [held, heads] = held(&self.chains, node);
+        self.room.get(&node).map_or([false; 2], |room| [held < room[0], heads < room[1]])
     }
 
     /// The move of a shard away from a slowest server that saves most, if that is worth it.
@@ -203,6 +212,10 @@ impl<'a> Search<'a> {
                     // A server that joins a chain is its tail, and a head may become it.
                     let next = chain.iter().copied().filter(|node| node != from).chain([to]);
                     let next = Vec::from_iter(next);
+                    let (old, new) = (chain.first(), next.first());
+                    if new.is_some_and(|&head| old != new && !self.has_room(head)[1]) {
+                        continue;
+                    }
                     let mut work = self.work.clone();
                     self.servers.add(&mut work, -(size as f64), chain);
                     self.servers.add(&mut work, size as f64, &next);
@@ -216,6 +229,12 @@ impl<'a> Search<'a> {
         let worth = WORTH * FEW as f64 / self.servers.times.len().max(FEW) as f64;
         best.filter(|best| best.score < self.servers.score(&self.work) * (1.0 - worth))
     }
+}
+
+/// Shards that a server holds, and those that it heads.
+fn held(chains: &[Vec<NodeId>], node: NodeId) -> [usize; 2] {
+    let heads = chains.iter().filter(|chain| chain.first() == Some(&node)).count();
+    [chains.iter().filter(|chain| chain.contains(&node)).count(), heads]
 }
 
 #[cfg(test)]
@@ -293,6 +312,19 @@ mod tests {
             super::plan(&held, &servers, is_worth_it).map(|plan| self::counts(&plan.chains, 4))
         };
         assert_eq!(counts(servers(&[])), Some(vec![2, 2, 2, 2]));
+    }
+
+    /// The last server heads one shard, and is the tail of two; with so little it seems quick.
+    #[test]
+    fn server_heads_at_most_twice_as_many_shards_as_before() {
+        let chain = |nodes: [u64; 2]| (100, nodes.map(NodeId).to_vec());
+        let mut shards = spread(15, 3, 2);
+        shards.extend([chain([3, 0]), chain([1, 3]), chain([2, 3])]);
+        let mut servers = servers(&[100, 100, 100, 10]);
+        servers.times.values_mut().for_each(|time| time.read_ns = 1);
+        let plan = plan(&shards, &servers, is_worth_it).unwrap();
+        let heads = plan.chains.iter().filter(|chain| chain[0] == NodeId(3)).count();
+        assert_eq!(heads, 3, "{plan:?}");
     }
 
     #[test]

@@ -17,8 +17,6 @@ const RETRY: Duration = Duration::from_secs(20);
 struct Measured {
     model: ServiceModel,
     told: Option<ServiceTime>,
-    /// The last that was told of it under an earlier routing table.
-    earlier: Option<ServiceTime>,
     /// Time at which it was told of, or first served; and at which it served something last.
     told_at: Duration,
     seen_at: Duration,
@@ -33,20 +31,27 @@ pub(super) struct ServiceMeter {
 }
 
 impl ServiceMeter {
-    /// Takes in what a step of so many executors was served. Returns what is to be told, as it has
-    /// changed; nothing of a server that is not known any longer. With each routing table all begins
-    /// anew, as copies of shards make servers slow meanwhile; but what is known of a server that
-    /// serves nothing since is told again.
+    /// Takes in what a step of so many executors, and so many here, was served. Returns what is to be
+    /// told, as it has changed; nothing of a server that is not known any longer. What is seen while
+    /// shards move does not count, as copies make servers slow; and with each routing table all is
+    /// told again.
     pub(super) fn observe(
         &mut self,
         now: Duration,
-        table: Revision,
-        executors: usize,
+        (table, is_moving): (Revision, bool),
+        [executors, own]: [usize; 2],
         served: &[ServedBy],
     ) -> Vec<(NodeId, Option<ServiceTime>)> {
         let is_changed = table != std::mem::replace(&mut self.table, table);
-        if !is_changed {
+        if !is_changed && !is_moving {
+            let pushes = served.iter().map(|served| served.pushed).filter(|rows| rows.count > 0);
+            let mut times = Vec::from_iter(pushes.map(|rows| rows.took));
+            times.sort_unstable();
+            let usual = times.get(times.len() / 2).copied().unwrap_or_default();
             for served in served {
+                let part = among_pushes(served.pushed.took, usual, own);
+                let logged = (served.logged as f64 * part) as u64;
+                let served = &ServedBy { logged, ..*served };
                 let new = || Measured { told_at: now, ..Measured::default() };
                 let measured = self.servers.entry(served.node).or_insert_with(new);
                 let after = now.saturating_sub(measured.seen_at);
@@ -60,8 +65,8 @@ impl ServiceMeter {
             let is_known = now < measured.seen_at + RETRY;
             if is_changed || !is_known {
                 news.extend(measured.told.map(|_| (node, None)));
-                measured.earlier = measured.told.take().or(measured.earlier);
-                (measured.model, measured.told_at) = (ServiceModel::default(), now);
+                measured.model.settle();
+                (measured.told, measured.told_at) = (None, now);
             } else if let Some(time) = measured.news(now, times.get(&node)) {
                 news.push((node, Some(time)));
             }
@@ -71,12 +76,17 @@ impl ServiceMeter {
     }
 }
 
+/// Part of the log entries that came among the pushes to a server. Heads send entries when the last
+/// executor's part is there: to one whose pushes are done by then, they come later.
+fn among_pushes(took: Duration, usual: Duration, own_executors: usize) -> f64 {
+    let before_end = 1.0 - took.div_duration_f64(usual.max(Duration::from_nanos(1)));
+    (1.0 - own_executors as f64 * before_end).clamp(0.0, 1.0)
+}
+
 impl Measured {
     /// The estimate, if it is to be told.
     fn news(&mut self, now: Duration, time: Option<&ServiceTime>) -> Option<ServiceTime> {
-        let is_due = now >= self.told_at + EVERY;
-        let earlier = self.earlier.filter(|_| self.model == ServiceModel::default());
-        let estimate = time.copied().or(earlier).filter(|_| is_due)?;
+        let estimate = *time.filter(|_| now >= self.told_at + EVERY)?;
         if self.told.is_some_and(|told| !estimate.is_far_from(told)) {
             return None;
         }
@@ -99,16 +109,16 @@ mod tests {
     fn server_is_told_of_when_it_changes_and_tried_again_when_it_serves_nothing() {
         let mut meter = ServiceMeter::default();
         let mut told = Vec::new();
-        let table = Revision(1);
-        meter.observe(second(0), table, 1, &[]);
+        let table = (Revision(1), false);
+        meter.observe(second(0), table, [1; 2], &[]);
+        let served = |node, ms| {
+            let rows = RowTimes { count: 100, took: Duration::from_millis(ms) };
+            ServedBy { node: NodeId(node), pushed: rows, logged: 0, read: rows }
+        };
         for now in 0..60 {
-            let served = |node, ms| {
-                let rows = RowTimes { count: 100, took: Duration::from_millis(ms) };
-                ServedBy { node: NodeId(node), pushed: rows, logged: 0, read: rows }
-            };
             let served = [served(1, 10), served(2, if now < 20 { 10 } else { 80 })];
             let served = if now < 40 { &served[..] } else { &served[..1] };
-            for (node, time) in meter.observe(second(now), table, 1, served) {
+            for (node, time) in meter.observe(second(now), table, [1; 2], served) {
                 told.push((now, node.0, time.map_or(0, |time| time.push_ns / 1000)));
             }
         }
@@ -119,12 +129,24 @@ mod tests {
         let last = rest().rfind(|(now, ..)| *now < 40).map(|&(.., us)| us);
         assert!(last.is_some_and(|us| us > 550), "{told:?}");
         assert_eq!(told.last(), Some(&(59, 2, 0)), "{told:?}");
-        let gone = meter.observe(second(60), Revision(2), 1, &[]);
-        assert_eq!(gone, [(NodeId(1), None)], "measured under another table");
-        assert_eq!(meter.observe(second(61), Revision(2), 1, &[]), []);
+        let mut look = |now, is_moving, served: &[ServedBy]| {
+            meter.observe(second(now), (Revision(2), is_moving), [1; 2], served)
+        };
+        assert_eq!(look(60, true, &[]), [(NodeId(1), None)], "under another table");
+        assert_eq!(look(61, true, &[served(1, 900)]), [], "a copy is on its way");
         let again = ServiceTime { push_ns: 100_000, read_ns: 100_000 };
-        let told = meter.observe(second(62), Revision(2), 1, &[]);
-        assert_eq!(told, [(NodeId(1), Some(again))], "it serves nothing any more");
-        assert_eq!(meter.observe(second(79), Revision(2), 1, &[]), [(NodeId(1), None)], "retried");
+        assert_eq!(look(62, false, &[]), [(NodeId(1), Some(again))], "it serves nothing any more");
+        assert_eq!(look(79, false, &[]), [(NodeId(1), None)], "retried");
+    }
+
+    /// Four executors' parts go to each server after one another.
+    #[test]
+    fn log_entries_count_where_pushes_are_not_over_before_them() {
+        let part = |ms, own| among_pushes(Duration::from_millis(ms), second(1), own);
+        assert_eq!(
+            [800, 750, 300].map(|ms| part(ms, 4)).map(|part| (part * 10.0).round()),
+            [2.0, 0.0, 0.0]
+        );
+        assert_eq!([part(1000, 4), part(2000, 4), part(500, 1)], [1.0, 1.0, 0.5]);
     }
 }

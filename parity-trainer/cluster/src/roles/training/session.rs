@@ -365,8 +365,9 @@ impl Training {
         let now = self.since.elapsed();
         self.changes.end(now, step, members);
         let mut reports = Vec::from_iter(self.pace.end_step(now).map(Report::Pace));
-        let table = self.view.borrow().table.revision;
-        let executors = self.view.borrow().workers.workers.len();
+        let view = self.view.borrow().clone();
+        let table = (view.table.revision, !view.table.hand_overs.is_empty());
+        let executors = [view.workers.workers.len(), self.own().len()];
         for (node, time) in self.service.observe(now, table, executors, &served) {
             match time {
                 Some(time) => reports.push(Report::Service(node, time)),
