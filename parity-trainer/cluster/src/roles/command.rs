@@ -170,7 +170,8 @@ struct LeadingArgs {
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     replicas: u16,
     /// Arrays are given to servers when there are this many
-    #[arg(long, value_name = "SERVERS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "SERVERS", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     min_servers: u16,
     /// Seconds between moves of ranges away from slow servers, at least; 0 for no such moves
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]

@@ -55,7 +55,7 @@ struct Unproven {
     /// The slowest server's time before it, and how long it may take now.
     before: f64,
     limit: f64,
-    /// Part that it is to save.
+    /// Part of the time that it is to save.
     gain: f64,
 }
 

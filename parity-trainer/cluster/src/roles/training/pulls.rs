@@ -2,7 +2,9 @@
 
 use parapet_parameter_server::KeyRange;
 
-use crate::node::{Pending, Pulled, TaskError};
+use super::Training;
+use crate::node::{Pending, Pulled, TaskError, TaskSpec};
+use crate::roles::Result;
 
 /// Pulls of one executor, the last rows first, as they were asked for: those of the last layers
 /// travel while gradients of the first are computed.
@@ -53,5 +55,31 @@ impl Pulls {
             updates: all.clone().flat_map(|piece| piece.updates.iter().cloned()).collect(),
             served: all.flat_map(|piece| piece.served.iter().copied()).collect(),
         })
+    }
+}
+
+impl Training {
+    /// Asks for these rows after the next step, for an executor that gave its gradient of them.
+    pub(super) async fn ask(&mut self, mut pulls: Pulls, rows: KeyRange) -> Result<Pulls> {
+        let worker = self.executors.worker(pulls.asker);
+        for piece in self.mirrored.pieces(rows) {
+            let held = self.mirrored.mirror.held();
+            let spec = TaskSpec::new(self.job.array(), piece, self.clock().next());
+            let pull = worker.pull(TaskSpec { held, ..spec }).await;
+            pulls.add(piece, pull.map_err(|error| self.failed("the pull", error))?);
+        }
+        Ok(pulls)
+    }
+
+    /// The same while the gradients of earlier rows are computed.
+    pub(super) async fn ask_ahead(&mut self, executor: usize, rows: KeyRange) -> Result<()> {
+        // The last one to hand in, as in `settle_all`.
+        if self.adds_up() && self.own().last() == Some(&executor) {
+            let end = self.job.keys().end;
+            let next = self.next.take().filter(|next| next.asker == executor && rows.end < end);
+            let next = next.unwrap_or_else(|| Pulls::new(executor, end));
+            self.next = Some(self.ask(next, rows).await?);
+        }
+        Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_parameter_server::{Clock, KeyRange, ServiceTime, Shared, WorkerId};
+use parapet_parameter_server::{Clock, ServiceTime, Shared, WorkerId};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -62,7 +62,7 @@ pub struct Training {
     pub(super) handed_in: BTreeSet<usize>,
     pub(super) stale: Stale,
     /// Pulls of the parameters after the next step.
-    next: Option<Pulls>,
+    pub(super) next: Option<Pulls>,
     pub(super) failures: (mpsc::Sender<String>, mpsc::Receiver<String>),
     changes: Changes,
     pub(super) pace: PaceMeter,
@@ -265,30 +265,6 @@ impl Training {
                 }
             }
         }
-    }
-
-    /// Asks for these rows after the next step, for an executor that gave its gradient of them.
-    async fn ask(&mut self, mut pulls: Pulls, rows: KeyRange) -> Result<Pulls> {
-        let worker = self.executors.worker(pulls.asker);
-        for piece in self.mirrored.pieces(rows) {
-            let held = self.mirrored.mirror.held();
-            let spec = TaskSpec::new(self.job.array(), piece, self.clock().next());
-            let pull = worker.pull(TaskSpec { held, ..spec }).await;
-            pulls.add(piece, pull.map_err(|error| self.failed("the pull", error))?);
-        }
-        Ok(pulls)
-    }
-
-    /// The same while the gradients of earlier rows are computed.
-    pub(super) async fn ask_ahead(&mut self, executor: usize, rows: KeyRange) -> Result<()> {
-        // The last one to hand in, as in `settle_all`.
-        if self.adds_up() && self.own().last() == Some(&executor) {
-            let end = self.job.keys().end;
-            let next = self.next.take().filter(|next| next.asker == executor && rows.end < end);
-            let next = next.unwrap_or_else(|| Pulls::new(executor, end));
-            self.next = Some(self.ask(next, rows).await?);
-        }
-        Ok(())
     }
 
     /// Leaves the training; the process that leads it also ends it, for all.
