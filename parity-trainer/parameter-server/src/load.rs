@@ -26,6 +26,9 @@ const MEMORY: (f64, Duration) = (0.95, Duration::from_secs(60));
 /// tenth of a second, and is fast in between.
 const RECENT: (f64, Duration) = (0.8, Duration::from_secs(2));
 
+/// Part of the weight that is left when shards have moved: what they save is to be seen soon.
+const SETTLED: f64 = 0.1;
+
 /// Factor by which the times of the last seconds differ from earlier ones if a server has changed.
 const CHANGED: f64 = 1.5;
 
@@ -94,18 +97,18 @@ pub struct ServiceModel {
     recent: Sums,
 }
 
-/// Rows and seconds of each kind, and the weight of all observations.
+/// Rows and seconds of pushes and of reads, and the weight of all observations.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct Sums {
     weight: f64,
-    pushed: [f64; 2],
-    read: [f64; 2],
+    kinds: [[f64; 2]; 2],
 }
 
 impl ServiceModel {
-    /// Forgets what would show a change of the server: it has other shards from now on.
+    /// Begins anew, from what is known: it has other shards from now on.
     pub fn settle(&mut self) {
         self.recent = Sums::default();
+        self.long.kinds = self.long.kinds.map(|sums| sums.map(|sum| sum * SETTLED));
     }
 
     /// Takes in an observation of so many executors' steps, so long after the last one.
@@ -113,16 +116,13 @@ impl ServiceModel {
         let kept = |(least, time)| (-after.div_duration_f64(time)).exp().max(least);
         self.long.observe(served, executors, kept(MEMORY));
         self.recent.observe(served, executors, kept(RECENT));
-        let is_changed = |[long, recent]: [Option<f64>; 2]| {
-            let change = recent.zip(long).map(|(recent, long)| recent / long);
-            change.is_some_and(|change| !(1.0 / CHANGED..CHANGED).contains(&change))
-        };
-        let ([pushed, read], recent) = (self.long.nanos(), self.recent.nanos());
-        if is_changed([pushed, recent[0]]) {
-            self.long.pushed = self.recent.pushed;
-        }
-        if is_changed([read, recent[1]]) {
-            self.long.read = self.recent.read;
+        let nanos = self.long.nanos().into_iter().zip(self.recent.nanos());
+        let sums = self.long.kinds.iter_mut().zip(self.recent.kinds);
+        for ((long, recent), (old, new)) in sums.zip(nanos) {
+            let change = new.zip(old).map(|(new, old)| new / old);
+            if change.is_some_and(|change| !(1.0 / CHANGED..CHANGED).contains(&change)) {
+                *long = recent;
+            }
         }
     }
 }
@@ -134,7 +134,7 @@ impl Sums {
         let ServedBy { pushed, logged, read, .. } = *served;
         // A server that is no head shows nothing of the time of pushes.
         let logged = if pushed.count > 0 { logged as f64 / executors.max(1) as f64 } else { 0.0 };
-        for (sum, rows, more) in [(&mut self.pushed, pushed, logged), (&mut self.read, read, 0.0)] {
+        for (sum, (rows, more)) in self.kinds.iter_mut().zip([(pushed, logged), (read, 0.0)]) {
             let [count, seconds] = *sum;
             let count = count * kept + rows.count as f64 + more;
             *sum = [count, seconds * kept + rows.took.as_secs_f64()];
@@ -143,10 +143,9 @@ impl Sums {
 
     /// Nanoseconds for a row of each kind, if there were rows; nothing after too few observations.
     fn nanos(&self) -> [Option<f64>; 2] {
-        let of = |[count, seconds]: [f64; 2]| {
+        self.kinds.map(|[count, seconds]| {
             (self.weight >= LEAST && count > 0.0).then_some((seconds / count * 1e9).max(1.0))
-        };
-        [of(self.pushed), of(self.read)]
+        })
     }
 }
 
@@ -237,6 +236,21 @@ mod tests {
         assert_eq!(estimate(&[before, (rows(200, 4), rows(300, 3))]), Some(time), "other rows");
         let slow = estimate(&[before, (rows(400, 64), rows(100, 8))]).unwrap();
         assert!((100_000..160_000).contains(&slow.push_ns), "eight times as slow: {slow:?}");
+    }
+
+    #[test]
+    fn time_under_other_shards_is_soon_that_of_the_last_seconds() {
+        let mut model = ServiceModel::default();
+        let mut observe = |ms: u64, seconds: u64| {
+            let (pushed, read) = (rows(100, ms), rows(0, 0));
+            let served = ServedBy { node: NodeId(1), pushed, logged: 0, read };
+            (0..10 * seconds).for_each(|_| model.observe(&served, 1, Duration::from_millis(100)));
+            let estimate = model.long.nanos()[0].unwrap() / 1e3;
+            model.settle();
+            estimate.round() as u64
+        };
+        assert_eq!(observe(10, 60), 100);
+        assert!((120..130).contains(&observe(13, 8)), "by less than what is a change");
     }
 
     /// A quarter of a processor: a stall of 75 ms in each tenth of a second.

@@ -165,8 +165,10 @@ impl<'a> Search<'a> {
             work.entry(node).or_default();
         }
         let chains = Vec::from_iter(shards.iter().map(|(_, chain)| chain.clone()));
-        let held = |node: NodeId| held(&chains, node).map(|count| room(node, count));
-        let room = work.keys().map(|&node| (node, held(node))).collect();
+        let held = held(&chains);
+        let held = |node| held.get(&node).copied().unwrap_or_default();
+        let room = |&node: &NodeId| (node, held(node).map(|count| room(node, count)));
+        let room = work.keys().map(room).collect();
         Self { shards, servers, room, chains, work }
     }
 
@@ -185,23 +187,28 @@ impl<'a> Search<'a> {
     }
 
     /// Servers that may get a shard, those first that would be done first.
-    fn targets(&self) -> Vec<NodeId> {
+    fn targets(&self, room: &BTreeMap<NodeId, [bool; 2]>) -> Vec<NodeId> {
         let mut targets = Vec::from_iter(self.servers.all(&self.work));
-        targets.retain(|&(_, node)| self.has_room(node)[0]);
+        targets.retain(|(_, node)| room.get(node).is_some_and(|room| room[0]));
         let total = |(times, _): &([f64; 2], NodeId)| times.iter().sum::<f64>();
         targets.sort_by(|one, other| total(one).total_cmp(&total(other)));
         targets.into_iter().map(|(_, node)| node).collect()
     }
 
-    /// Returns true if a server may hold one more shard, and head one more.
-    fn has_room(&self, node: NodeId) -> [bool; 2] {
-        let [held, heads] = held(&self.chains, node);
-        self.room.get(&node).map_or([false; 2], |room| [held < room[0], heads < room[1]])
+    /// Returns of each server if it may hold one more shard, and head one more.
+    fn has_room(&self) -> BTreeMap<NodeId, [bool; 2]> {
+        let held = held(&self.chains);
+        let has_room = |(&node, room): (&NodeId, &[usize; 2])| {
+            let [held, heads] = held.get(&node).copied().unwrap_or_default();
+            (node, [held < room[0], heads < room[1]])
+        };
+        self.room.iter().map(has_room).collect()
     }
 
     /// The move of a shard away from a slowest server that saves most, if that is worth it.
     fn best_move(&self) -> Option<Move> {
-        let targets = self.targets();
+        let room = self.has_room();
+        let targets = self.targets(&room);
         let (worst, _) = self.servers.worst(&self.work);
         let mut best: Option<Move> = None;
         for (shard, (&(size, _), chain)) in self.shards.iter().zip(&self.chains).enumerate() {
@@ -213,7 +220,8 @@ impl<'a> Search<'a> {
                     let next = chain.iter().copied().filter(|node| node != from).chain([to]);
                     let next = Vec::from_iter(next);
                     let (old, new) = (chain.first(), next.first());
-                    if new.is_some_and(|&head| old != new && !self.has_room(head)[1]) {
+                    let has_room = new.and_then(|head| room.get(head)).is_some_and(|room| room[1]);
+                    if old != new && !has_room {
                         continue;
                     }
                     let mut work = self.work.clone();
@@ -231,10 +239,15 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Shards that a server holds, and those that it heads.
-fn held(chains: &[Vec<NodeId>], node: NodeId) -> [usize; 2] {
-    let heads = chains.iter().filter(|chain| chain.first() == Some(&node)).count();
-    [chains.iter().filter(|chain| chain.contains(&node)).count(), heads]
+/// Shards that each server holds, and those that it heads.
+fn held(chains: &[Vec<NodeId>]) -> BTreeMap<NodeId, [usize; 2]> {
+    let mut all: BTreeMap<NodeId, [usize; 2]> = BTreeMap::new();
+    for (place, &node) in chains.iter().flat_map(|chain| chain.iter().enumerate()) {
+        let [held, heads] = all.entry(node).or_default();
+        *held += 1;
+        *heads += usize::from(place == 0);
+    }
+    all
 }
 
 #[cfg(test)]
