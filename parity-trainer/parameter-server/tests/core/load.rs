@@ -40,10 +40,10 @@ fn shard_leaves_a_slow_server_once_it_is_known_and_stays_away_under_a_new_leader
     let mut leader = Coordinator::new(config);
     cluster.routing = leader.decide(ms(0), &cluster).routing;
     assert!(held(&cluster, 1) >= 3);
-    cluster.services = (1..=4).map(|node| (NodeId(node), row_ns(1_000_000))).collect();
+    cluster.services = (1..=4).map(|node| (NodeId(node), row_ns(10_000_000))).collect();
     settle(&mut leader, &mut cluster, 1..101);
     assert_eq!(cluster.plan, LoadPlan::default(), "nothing before the time is up");
-    cluster.services.insert(NodeId(1), row_ns(8_000_000));
+    cluster.services.insert(NodeId(1), row_ns(80_000_000));
     settle(&mut leader, &mut cluster, 5_001..5_101);
     assert_eq!(held(&cluster, 1), 0, "{:?}", cluster.routing);
     let plan = cluster.plan.clone();
@@ -57,7 +57,7 @@ fn shard_leaves_a_slow_server_once_it_is_known_and_stays_away_under_a_new_leader
     let mut leader = Coordinator::new(config);
     settle(&mut leader, &mut cluster, 20_000..20_100);
     assert_eq!((held(&cluster, 1), &cluster.plan), (0, &plan));
-    cluster.services.insert(NodeId(1), row_ns(1_000_000));
+    cluster.services.insert(NodeId(1), row_ns(10_000_000));
     for (now, shards) in [(30_000, 1), (36_000, 3), (58_000, 5)] {
         settle(&mut leader, &mut cluster, now..now + 100);
         assert_eq!(held(&cluster, 1), shards, "no more than it may have shown");
@@ -65,7 +65,7 @@ fn shard_leaves_a_slow_server_once_it_is_known_and_stays_away_under_a_new_leader
     cluster.servers.insert(NodeId(5), 1);
     settle(&mut leader, &mut cluster, 80_000..80_100);
     assert_eq!(held(&cluster, 5), 1, "to try it");
-    cluster.services.insert(NodeId(5), row_ns(1_000_000));
+    cluster.services.insert(NodeId(5), row_ns(10_000_000));
     settle(&mut leader, &mut cluster, 92_000..92_100);
     settle(&mut leader, &mut cluster, 104_000..104_100);
     assert_eq!(held(&cluster, 5), 4);
@@ -80,13 +80,13 @@ fn shard_leaves_a_slow_server_once_it_is_known_and_stays_away_under_a_new_leader
 fn smaller_gains_are_worth_moves_when_servers_have_stood_still_for_longer() {
     let (config, mut cluster) = twenty_shards(1_000);
     let time = |row_us: u64| ServiceTime { push_ns: row_us * 1000, read_ns: row_us * 1000 };
-    cluster.services = (1..=4).map(|node| (NodeId(node), time(1000))).collect();
-    cluster.services.insert(NodeId(1), time(8000));
+    cluster.services = (1..=4).map(|node| (NodeId(node), time(10_000))).collect();
+    cluster.services.insert(NodeId(1), time(80_000));
     let mut leader = Coordinator::new(config);
     settle(&mut leader, &mut cluster, 0..4_000);
     let most = (1..=4).max_by_key(|&node| held(&cluster, node)).unwrap();
     assert_eq!((held(&cluster, 1), held(&cluster, most)), (0, 7));
-    cluster.services.insert(NodeId(most), time(1125));
+    cluster.services.insert(NodeId(most), time(11_250));
     let mut leader = Coordinator::new(config);
     settle(&mut leader, &mut cluster, 10_000..15_000);
     assert_eq!(held(&cluster, most), 7, "servers may differ by chance");
@@ -97,13 +97,13 @@ fn smaller_gains_are_worth_moves_when_servers_have_stood_still_for_longer() {
 /// A plan was to save a sixth, and steps take as long as before it; or half as long again.
 #[test]
 fn plan_is_taken_back_when_it_is_bad_by_more_than_chance() {
-    for (row_us, first, last) in [(1190, 3_200, 9_000), (1750, 1_000, 2_000)] {
+    for (row_us, first, last) in [(11_900, 3_200, 9_000), (17_500, 1_000, 2_000)] {
         let (config, mut cluster) = twenty_shards(1_000);
         let mut leader = Coordinator::new(config);
         settle(&mut leader, &mut cluster, 0..100);
         let least = (1..=4).min_by_key(|&node| held(&cluster, node)).unwrap();
         assert_eq!(held(&cluster, least), 4, "of 20");
-        cluster.services = (1..=4).map(|node| (NodeId(node), row_ns(1_000_000))).collect();
+        cluster.services = (1..=4).map(|node| (NodeId(node), row_ns(10_000_000))).collect();
         let planned = (100..9_000).find(|&now| {
             settle(&mut leader, &mut cluster, now..now + 1);
             cluster.plan.moved > 0
@@ -164,9 +164,9 @@ fn plan_is_not_taken_back_when_a_server_gets_slower() {
             let is_planned = !cluster.plan.chains.is_empty();
             let times = (1..=4).map(|node| {
                 let row_ns = match node {
-                    _ if node == slower && is_planned => 300_000_000,
-                    1 => 3_000_000,
-                    _ => 1_000_000,
+                    _ if node == slower && is_planned => 3_000_000_000,
+                    1 => 30_000_000,
+                    _ => 10_000_000,
                 };
                 (NodeId(node), ServiceTime { push_ns: row_ns, read_ns: row_ns })
             });
@@ -189,14 +189,14 @@ fn standby_is_taken_in_for_load_and_let_go_where_it_saves_nothing() {
     cluster.services = (1..=4).map(|node| (NodeId(node), row_ns(10_000))).collect();
     settle(&mut leader, &mut cluster, 200..1_000);
     assert_eq!(held(&cluster, 5), 0, "a step of 0.1 ms is short enough");
-    cluster.services.values_mut().for_each(|time| *time = row_ns(1_000_000));
+    cluster.services.values_mut().for_each(|time| *time = row_ns(10_000_000));
     settle(&mut leader, &mut cluster, 1_000..2_000);
     assert_eq!(held(&cluster, 5), 1, "to try it");
-    cluster.services.insert(NodeId(5), row_ns(1_000_000));
+    cluster.services.insert(NodeId(5), row_ns(10_000_000));
     settle(&mut leader, &mut cluster, 2_000..3_000);
     assert_eq!(held(&cluster, 5), 4);
     // A hundred times as slow as the others.
-    cluster.services.insert(NodeId(5), row_ns(100_000_000));
+    cluster.services.insert(NodeId(5), row_ns(1_000_000_000));
     settle(&mut leader, &mut cluster, 3_000..4_000);
     assert_eq!((held(&cluster, 5), &cluster.plan.standbys), (0, &BTreeSet::new()));
     cluster.services.remove(&NodeId(5));
@@ -234,7 +234,7 @@ fn standby_that_is_tried_stays_whatever_the_others_take() {
     cluster.arrays = [(ARRAY, KeyRange::new(0, 17).cut(17).collect())].into();
     cluster.servers.insert(NodeId(5), 1);
     cluster.standbys.insert(NodeId(5));
-    cluster.services = (1..=4).map(|node| (NodeId(node), row_ns(1_000_000))).collect();
+    cluster.services = (1..=4).map(|node| (NodeId(node), row_ns(10_000_000))).collect();
     let mut leader = Coordinator::new(config);
     let taken_in = (0..10_000).find(|&now| {
         settle(&mut leader, &mut cluster, now..now + 1);
@@ -242,7 +242,7 @@ fn standby_that_is_tried_stays_whatever_the_others_take() {
     });
     let now = taken_in.unwrap() + 1;
     assert!((1..=4).all(|node| held(&cluster, node) == 4));
-    cluster.services.values_mut().for_each(|time| *time = row_ns(1_250_000));
+    cluster.services.values_mut().for_each(|time| *time = row_ns(12_500_000));
     settle(&mut leader, &mut cluster, now..now + 8_000);
     assert_eq!((held(&cluster, 5), cluster.plan.taken_back), (1, false));
 }

@@ -276,7 +276,7 @@ impl Simulation {
                 cluster.servers.entry(node).and_modify(|weight| *weight = new);
             }
             9 => {
-                let row_ns = 1 << self.rng.random_range(12..25);
+                let row_ns = 1 << self.rng.random_range(15..28);
                 cluster.services.insert(node, ServiceTime { push_ns: row_ns, read_ns: row_ns });
             }
             12 => cluster.standbys = &cluster.standbys ^ &[node].into(),
