@@ -1,4 +1,4 @@
-//! What a leader decides by the load of servers: moves of shards, and standbys.
+//! Decisions of a leader by the load of servers: moves of shards, and standbys.
 
 use std::ops::Range;
 
