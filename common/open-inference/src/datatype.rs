@@ -65,6 +65,24 @@ impl Datatype {
     }
 }
 
+/// Matches a [`Datatype`]: of integers the value is `$of!(u8)` and so on, others have arms.
+#[macro_export]
+macro_rules! match_integers {
+    ($datatype:expr, $of:ident, { $($others:tt)+ }) => {
+        match $datatype {
+            $crate::Datatype::Uint8 => $of!(u8),
+            $crate::Datatype::Uint16 => $of!(u16),
+            $crate::Datatype::Uint32 => $of!(u32),
+            $crate::Datatype::Uint64 => $of!(u64),
+            $crate::Datatype::Int8 => $of!(i8),
+            $crate::Datatype::Int16 => $of!(i16),
+            $crate::Datatype::Int32 => $of!(i32),
+            $crate::Datatype::Int64 => $of!(i64),
+            $($others)+
+        }
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

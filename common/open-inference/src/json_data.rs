@@ -13,7 +13,7 @@ use crate::bounded::SHORT;
 use crate::error::{MAX_AXES, json_mistake};
 use crate::room::Contents;
 use crate::tensor::element_count;
-use crate::{Datatype, Excerpt, ProtocolError, Tensor};
+use crate::{Datatype, Excerpt, ProtocolError, Tensor, match_integers};
 
 const BF16_IS_BINARY: &str = "BF16 cannot be sent as JSON";
 
@@ -80,7 +80,7 @@ impl Sink {
                 <$type>::try_from(value).map(|value| self.push(value.to_le_bytes())).is_ok()
             };
         }
-        match self.datatype {
+        match_integers!(self.datatype, push, {
             Datatype::Bool => {
                 let is_bit = matches!(value, 0 | 1);
                 if is_bit {
@@ -88,17 +88,9 @@ impl Sink {
                 }
                 is_bit
             }
-            Datatype::Uint8 => push!(u8),
-            Datatype::Uint16 => push!(u16),
-            Datatype::Uint32 => push!(u32),
-            Datatype::Uint64 => push!(u64),
-            Datatype::Int8 => push!(i8),
-            Datatype::Int16 => push!(i16),
-            Datatype::Int32 => push!(i32),
-            Datatype::Int64 => push!(i64),
             Datatype::Fp16 | Datatype::Fp32 | Datatype::Fp64 => self.float(value as f64),
             Datatype::Bf16 | Datatype::Bytes => false,
-        }
+        })
     }
 
     /// Pushes the value and returns true, if the datatype is a float that can hold it.
@@ -220,16 +212,8 @@ impl Serialize for JsonData<'_> {
                 serializer.collect_seq(elements.map(|bytes| <$type>::from_le_bytes(*bytes)))
             }};
         }
-        match self.0.datatype {
+        match_integers!(self.0.datatype, numbers, {
             Datatype::Bool => serializer.collect_seq(data.iter().map(|&byte| byte != 0)),
-            Datatype::Uint8 => numbers!(u8),
-            Datatype::Uint16 => numbers!(u16),
-            Datatype::Uint32 => numbers!(u32),
-            Datatype::Uint64 => numbers!(u64),
-            Datatype::Int8 => numbers!(i8),
-            Datatype::Int16 => numbers!(i16),
-            Datatype::Int32 => numbers!(i32),
-            Datatype::Int64 => numbers!(i64),
             Datatype::Fp16 => {
                 let elements = data.as_chunks().0.iter();
                 serializer.collect_seq(elements.map(|bytes| f16::from_le_bytes(*bytes).to_f32()))
@@ -240,6 +224,6 @@ impl Serialize for JsonData<'_> {
                 serializer.collect_seq(self.0.byte_strings().map(String::from_utf8_lossy))
             }
             Datatype::Bf16 => Err(S::Error::custom(BF16_IS_BINARY)),
-        }
+        })
     }
 }

@@ -9,7 +9,7 @@ use ort::session::Session;
 use ort::value::{DynValue, Outlet, Tensor as OrtTensor, TensorElementType, ValueType};
 use parapet_config::FileError;
 use parapet_config::repository::{ModelEntry, TensorSpec};
-use parapet_open_inference::{Datatype, Tensor};
+use parapet_open_inference::{Datatype, Tensor, match_integers};
 use parking_lot::Mutex;
 
 use super::{EngineError, InferenceEngine, OnnxRuntime, Provider, one_line};
@@ -142,19 +142,11 @@ pub(crate) fn value(tensor: &Tensor) -> ort::Result<DynValue> {
             OrtTensor::from_array((shape, values))?.into_dyn()
         }};
     }
-    Ok(match tensor.datatype {
+    Ok(match_integers!(tensor.datatype, numbers, {
         Datatype::Bool => {
             let values: Vec<bool> = tensor.data.iter().map(|&byte| byte != 0).collect();
             OrtTensor::from_array((shape, values))?.into_dyn()
         }
-        Datatype::Uint8 => numbers!(u8),
-        Datatype::Uint16 => numbers!(u16),
-        Datatype::Uint32 => numbers!(u32),
-        Datatype::Uint64 => numbers!(u64),
-        Datatype::Int8 => numbers!(i8),
-        Datatype::Int16 => numbers!(i16),
-        Datatype::Int32 => numbers!(i32),
-        Datatype::Int64 => numbers!(i64),
         Datatype::Fp32 => numbers!(f32),
         Datatype::Fp64 => numbers!(f64),
         Datatype::Fp16 => numbers!(f16),
@@ -166,7 +158,7 @@ pub(crate) fn value(tensor: &Tensor) -> ort::Result<DynValue> {
             let texts = tensor.byte_strings().map(text).collect::<ort::Result<Vec<String>>>()?;
             OrtTensor::from_string_array((shape, texts.as_slice()))?.into_dyn()
         }
-    })
+    }))
 }
 
 fn tensor(spec: &TensorSpec, value: &DynValue) -> ort::Result<Tensor> {
@@ -176,19 +168,11 @@ fn tensor(spec: &TensorSpec, value: &DynValue) -> ort::Result<Tensor> {
             (shape, values.iter().flat_map(|value| value.to_le_bytes()).collect::<Bytes>())
         }};
     }
-    let (shape, data) = match spec.datatype {
+    let (shape, data) = match_integers!(spec.datatype, numbers, {
         Datatype::Bool => {
             let (shape, values) = value.try_extract_tensor::<bool>()?;
             (shape, values.iter().map(|&value| u8::from(value)).collect())
         }
-        Datatype::Uint8 => numbers!(u8),
-        Datatype::Uint16 => numbers!(u16),
-        Datatype::Uint32 => numbers!(u32),
-        Datatype::Uint64 => numbers!(u64),
-        Datatype::Int8 => numbers!(i8),
-        Datatype::Int16 => numbers!(i16),
-        Datatype::Int32 => numbers!(i32),
-        Datatype::Int64 => numbers!(i64),
         Datatype::Fp32 => numbers!(f32),
         Datatype::Fp64 => numbers!(f64),
         Datatype::Fp16 => numbers!(f16),
@@ -203,7 +187,7 @@ fn tensor(spec: &TensorSpec, value: &DynValue) -> ort::Result<Tensor> {
             }
             (shape, data.into())
         }
-    };
+    });
     let shape = shape.iter().map(|&axis: &i64| usize::try_from(axis).unwrap_or_default()).collect();
     Tensor::new(spec.name.clone(), spec.datatype, shape, data).map_err(ort::Error::wrap)
 }
