@@ -11,12 +11,7 @@ use http::request::Parts;
 use http_body_util::Full;
 use parapet_frontend_core::Rejected;
 use parapet_net::server::{Allowance, RequestBody, Reserved};
-use parapet_open_inference::grpc::message::{
-    ModelConfig, ModelConfigRequest, ModelConfigResponse, ModelInferRequest, ModelInferResponse,
-    ModelMetadataRequest, ModelMetadataResponse, ModelReadyRequest, ModelReadyResponse,
-    ServerLiveRequest, ServerLiveResponse, ServerMetadataRequest, ServerMetadataResponse,
-    ServerReadyRequest, ServerReadyResponse,
-};
+use parapet_open_inference::grpc::message::*;
 use parapet_open_inference::grpc::{
     Answer, DESCRIPTORS, Form, Inference, InferenceServer, InferenceService, MODEL_INFER,
     MODEL_STREAM_INFER, answer_stream, code_of, receive, serve, timeout_of, write_response,

@@ -20,7 +20,6 @@ impl TokenBucket {
         BudgetView { share: self.share, burst: self.burst, left: self.tokens }
     }
 
-    /// A query was accepted.
     pub(crate) fn earn(&mut self) {
         self.tokens = (self.tokens + self.share).min(self.burst);
     }
@@ -33,11 +32,6 @@ impl TokenBucket {
     /// Returns true if there is a token for one extra request beside this share of the burst.
     pub(crate) fn can_spend_beside(&self, share: f64) -> bool {
         self.tokens - (self.burst * share).floor() >= 1.0
-    }
-
-    /// As [`spend`](Self::spend), but leaves half of the burst.
-    pub(crate) fn spend_above_half(&mut self) -> bool {
-        self.tokens - self.burst / 2.0 >= 1.0 && self.spend()
     }
 
     /// Takes one token for one extra request; false when there is none.

@@ -19,12 +19,10 @@ use crate::{InstanceId, JobId, PoolId};
 /// Instances to avoid when there is a choice.
 pub(crate) type Avoid = SmallVec<[InstanceId; 4]>;
 
-/// Result of submitting a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Submitted {
     /// Start it on this instance now.
     Start(InstanceId),
-    /// It waits its turn.
     Queued,
     /// The queue is full; the job was not taken.
     Full,
@@ -91,7 +89,6 @@ pub(crate) enum Aside {
 #[derive(Debug)]
 pub struct Pool {
     id: PoolId,
-    /// Slots of an instance.
     slots: u32,
     /// By index. No index is given twice, so that nothing said of an instance that left is taken to
     /// be said of another.
@@ -141,7 +138,6 @@ impl Pool {
         self.queue.len() - self.withdrawn.len()
     }
 
-    /// Jobs that may wait.
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }

@@ -33,7 +33,6 @@ impl UnprovenFailure {
 /// Where a query stands with its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// No answer yet.
     Waiting,
     /// Answered; its own request may still be awaited.
     Answered,

@@ -121,7 +121,6 @@ impl QueueLimit {
         if std::mem::take(&mut self.is_cut) { queued.saturating_sub(self.limit()) } else { 0 }
     }
 
-    /// A query was refused.
     pub(crate) fn refused(&mut self, now: Time) {
         self.refused = Some(now);
     }

@@ -73,7 +73,6 @@ pub struct RedundancyOutcomes {
     pub failed: u64,
 }
 
-/// Outcome of one redundant request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     Issued,

@@ -149,7 +149,6 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 
 #[derive(Debug, Clone)]
 pub struct Quota {
-    /// Tokens per second.
     rate: f64,
     burst: f64,
     tokens: f64,

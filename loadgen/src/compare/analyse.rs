@@ -22,7 +22,6 @@ use crate::report::{Summary, Tally, charged_us};
 use crate::run::{Record, RequestOutcome};
 use crate::target::Failure;
 
-/// In the order of [`Summary::PERCENTILES`].
 type Percentiles = [f64; Summary::PERCENTILES.len()];
 
 /// The figures of a comparison; the others' gap and median are put in relation to the strategy

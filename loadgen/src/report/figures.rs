@@ -170,7 +170,6 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Names of [`Self::figures`] for people.
     pub(crate) const NAMES: [&str; 7] = ["p50", "mean", "p90", "p99", "p99.5", "p99.9", "max"];
 
     /// The percentiles by the names of their fields.

@@ -8,12 +8,7 @@ use axum::body::HttpBody;
 use axum::http;
 use bytes::Bytes;
 use parapet_net::server::RequestBody;
-use parapet_open_inference::grpc::message::{
-    ModelConfigRequest, ModelConfigResponse, ModelInferRequest, ModelInferResponse,
-    ModelMetadataRequest, ModelMetadataResponse, ModelReadyRequest, ModelReadyResponse,
-    ServerLiveRequest, ServerLiveResponse, ServerMetadataRequest, ServerMetadataResponse,
-    ServerReadyRequest, ServerReadyResponse,
-};
+use parapet_open_inference::grpc::message::*;
 use parapet_open_inference::grpc::{
     Answer, Form, Inference, InferenceServer, InferenceService, MODEL_STREAM_INFER, answer_stream,
     code_of, receive, serve, timeout_of, write_response,

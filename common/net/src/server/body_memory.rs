@@ -129,7 +129,6 @@ impl BodyMemory {
 pub struct Reserved {
     memory: Arc<BodyMemory>,
     bytes: usize,
-    /// Uncounted bytes that it holds.
     uncounted: usize,
     allowance: Option<Arc<Allowance>>,
     /// Turn of the body, until it is decoded.

@@ -249,7 +249,6 @@ mod tests {
         }
     }
 
-    /// Room for so many bytes.
     struct Most(usize);
 
     impl Room for Most {

@@ -11,7 +11,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub(crate) const SHORT: usize = 1 << 20;
 /// Bytes of long bodies in work at a time; a longer body is in work alone.
 pub(crate) const LONG_BYTES: usize = 16 << 20;
-/// Bytes of a permit.
 const UNIT: usize = 1024;
 
 /// One body less than there are processors: the threads that serve connections need one.

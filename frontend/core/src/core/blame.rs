@@ -87,7 +87,7 @@ impl<I, O> Core<I, O> {
         if !failure.input_may_cause() {
             return self.retry_budget.spend();
         }
-        self.retry_budget.spend_above_half()
+        self.retry_budget.can_spend_beside(0.5) && self.retry_budget.spend()
             || self.retry_budget.can_spend() && self.may_confirm(id) && self.retry_budget.spend()
     }
 

@@ -4,13 +4,11 @@ use std::sync::Arc;
 
 use crate::{Core, JobId};
 
-/// Where it stands.
 #[derive(Debug, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub(super) enum Parity<I, O> {
     /// The group is still open, or it is not due.
     Open,
-    /// It is being computed.
     Encoding,
     /// It is queued or in flight; `input` allows one retry.
     InFlight {

@@ -26,7 +26,6 @@ const MAX_RANGES: usize = 4096;
 
 type Piece = (TransferId, u32);
 
-/// Copying side of a hand-over.
 pub(super) struct Outgoing {
     to: NodeId,
     transfer: TransferId,
@@ -193,7 +192,6 @@ impl Replica {
     }
 }
 
-/// Receiving side of a hand-over.
 pub(super) struct Incoming {
     pub(super) at: ShardRef,
     from: Peer,
@@ -201,7 +199,6 @@ pub(super) struct Incoming {
     next_part: u32,
     store: Store,
     end: Option<SnapshotEnd>,
-    /// When the last piece came.
     heard_at: Duration,
 }
 

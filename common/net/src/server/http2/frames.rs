@@ -20,7 +20,6 @@ const WRITTEN: u64 = 64;
 /// Bytes after which others have their turn: small frames take longest for their size.
 const TURN: usize = 16 * 1024;
 
-/// Bytes before the first frame.
 const PREFACE: usize = 24;
 /// Of a frame: three of its length, one of its type, and what is of no interest here.
 const HEAD: usize = 9;
@@ -79,9 +78,7 @@ impl Tally {
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
     tally: Tally,
-    /// Bytes written to the connection.
     pub(crate) written: u64,
-    /// Bytes read in this turn.
     turn: usize,
 }
 

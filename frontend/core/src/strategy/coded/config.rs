@@ -78,7 +78,7 @@ pub struct CodedConfig {
     pub max_keys: usize,
     /// Memory of the inputs of answered queries that are kept, as fillers and in groups that are
     /// not yet full. Domains share it.
-    #[serde(default = "max_kept_bytes")]
+    #[serde(default = "settings::number::<{ 64 << 20 }>")]
     pub max_kept_bytes: usize,
     /// Budget of the late copies of `coded_hedged`.
     pub hedge: Option<HedgeBudget>,
@@ -99,7 +99,4 @@ const fn first_redundant() -> PoolId {
 }
 const fn audit_every() -> u64 {
     50
-}
-const fn max_kept_bytes() -> usize {
-    64 * 1024 * 1024
 }

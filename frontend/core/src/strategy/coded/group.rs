@@ -10,7 +10,6 @@ use crate::query::AntiAffinity;
 use crate::strategy::parity::Parity;
 use crate::{GroupId, GroupKey, GroupView, MemberView, QueryId, Time};
 
-/// Where a member stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Status {
     /// Its client waits for an answer.
@@ -19,7 +18,6 @@ pub(super) enum Status {
     AwaitingTruth,
     /// Its client got an error or went away, but another member needs its prediction (CG-8).
     Kept,
-    /// Nothing more will happen.
     Done,
 }
 

@@ -18,7 +18,6 @@ pub(super) struct Answered<I, O> {
     pub(super) query: QueryId,
     pub(super) input: Arc<I>,
     pub(super) prediction: Arc<O>,
-    /// Memory that its input holds.
     pub(super) bytes: usize,
 }
 
