@@ -9,7 +9,7 @@ use std::time::Duration;
 use parapet_cluster::node::Transport;
 use parapet_cluster::registry::View;
 use parapet_cluster::roles::training::{Deal, NewTraining, Settled, Training};
-use parapet_parameter_server::{ArrayId, LoadPlan, NodeId};
+use parapet_parameter_server::{ArrayId, LoadPlan, NodeId, Routing};
 use support::learning::{EXECUTORS, begin, gradient, join, new, plain, start, worked};
 use support::{Cluster, soon};
 use tokio::time::{Instant, sleep};
@@ -57,19 +57,13 @@ async fn slow_process_is_dealt_fewer_executors_and_the_bits_stay() {
     }
 }
 
-/// One of three servers is said to be slow. What is said does not change what is learned.
-#[tokio::test(start_paused = true)]
-async fn shards_leave_a_slow_server_and_the_bits_stay() {
-    const STEPS: u64 = 60;
-    let mut cluster = Cluster::for_training(Transport::memory()).await;
-    cluster.join().await;
-    let weights = start();
-    let leading = NewTraining { shards: 3, ..new(STEPS, &weights) };
-    let mut training = begin(&cluster, &cluster.open().await, leading).await;
-    let holds = |view: &View, slow: NodeId| {
-        let routes = view.table.routing.routes().iter();
-        routes.filter(|route| route.chain.contains(&slow)).count()
-    };
+fn holds(view: &View, node: NodeId) -> usize {
+    let routes = view.table.routing.routes().iter();
+    routes.filter(|route| route.chain.contains(&node)).count()
+}
+
+/// Says of the server with most shards that it is slow.
+async fn write_slow_server(cluster: &Cluster) -> NodeId {
     let view = cluster.view();
     let (slow, _) = view.servers.iter().max_by_key(|(node, _)| holds(&view, **node)).unwrap();
     for &node in view.servers.keys() {
@@ -80,14 +74,58 @@ async fn shards_leave_a_slow_server_and_the_bits_stay() {
         );
         cluster.write(&format!("reports/worker-777/service/{}", node.0), &report).await;
     }
+    *slow
+}
+
+/// One of three servers is said to be slow. What is said does not change what is learned.
+#[tokio::test(start_paused = true)]
+async fn shards_leave_a_slow_server_and_the_bits_stay() {
+    const STEPS: u64 = 60;
+    let mut cluster = Cluster::for_training(Transport::memory()).await;
+    cluster.join().await;
+    let weights = start();
+    let leading = NewTraining { shards: 3, ..new(STEPS, &weights) };
+    let mut training = begin(&cluster, &cluster.open().await, leading).await;
+    let slow = write_slow_server(&cluster).await;
     let took = paced(&mut training, STEPS, 100).await;
     assert_eq!(took.len() as u64, STEPS);
     assert_eq!(training.weights(), plain(STEPS).0);
     let view = cluster.view();
     let LoadPlan { moved, before_us, after_us, .. } = &view.table.plan;
     assert!(*moved > 0 && after_us < before_us, "{:?}", view.table.plan);
-    assert_eq!(holds(&view, *slow), 0, "{:?}", view.table);
+    assert_eq!(holds(&view, slow), 0, "{:?}", view.table);
     assert!(view.table.routing.routes().iter().all(|route| route.chain.len() == 2));
+    soon(training.leave()).await.unwrap();
+}
+
+/// Steps take twice as long under a plan that promised shorter ones.
+#[tokio::test(start_paused = true)]
+async fn plan_under_which_steps_are_longer_is_taken_back() {
+    const STEPS: u64 = 400;
+    let mut cluster = Cluster::for_training(Transport::memory()).await;
+    cluster.join().await;
+    let weights = start();
+    let leading = NewTraining { shards: 3, ..new(STEPS, &weights) };
+    let mut training = begin(&cluster, &cluster.open().await, leading).await;
+    paced(&mut training, 40, 100).await;
+    let ring = cluster.view().table.routing.clone();
+    let slow = write_slow_server(&cluster).await;
+    let mut held = Vec::new();
+    while !cluster.view().table.plan.taken_back {
+        let step = training.steps_done();
+        assert!(step < STEPS, "{:?}", cluster.view().table);
+        let is_planned = cluster.view().table.plan.moved > 0;
+        paced(&mut training, step + 1, if is_planned { 200 } else { 100 }).await;
+        held.push(holds(&cluster.view(), slow));
+    }
+    assert!(held.contains(&0), "{held:?}");
+    let plan = cluster.view().table.plan.clone();
+    let step_us = EXECUTORS as u64 * 100_000;
+    assert_eq!((plan.before_us, plan.after_us), (2 * step_us, step_us));
+    let chains = |routing: &Routing| {
+        Vec::from_iter(routing.routes().iter().map(|route| route.chain.clone()))
+    };
+    cluster.until(|view| chains(&view.table.routing) == chains(&ring)).await;
     soon(training.leave()).await.unwrap();
 }
 

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ArrayId, ChainChange, Epoch, Key, KeyRange, LoadPlan, NodeId, Peer, Placement, Route, Routing,
-    RoutingError, ServiceTime, ShardRef, Step, WorkerId, next_step,
+    RoutingError, ServiceTime, ShardRef, Step, StepTimes, WorkerId, next_step,
 };
 use liveness::Liveness;
 use replan::{LoadMemory, planned};
@@ -62,6 +62,8 @@ pub struct ClusterState {
     pub executors: u64,
     /// Medians of the service times that workers have measured.
     pub services: BTreeMap<NodeId, ServiceTime>,
+    /// Steps under this routing table, as the training's leader has timed them.
+    pub steps: Option<StepTimes>,
     pub plan: LoadPlan,
 }
 
@@ -125,7 +127,6 @@ impl Default for CoordinatorConfig {
 pub struct Coordinator {
     config: CoordinatorConfig,
     liveness: Liveness,
-    /// When hand-overs were first seen.
     since: BTreeMap<HandOver, Duration>,
     /// Number of hand-overs to each server that were given up, by range.
     given_up: BTreeMap<(ArrayId, KeyRange, NodeId), u32>,
@@ -151,7 +152,7 @@ impl Coordinator {
     pub fn next_timer(&self) -> Option<Duration> {
         let ends = |(hand_over, &since)| since + self.patience(hand_over);
         let births = self.born.values().map(|&since| since + self.config.birth);
-        let replan = self.config.replan.into_iter().flat_map(|every| self.load.timers(every));
+        let replan = self.config.replan.and_then(|every| self.load.timer(self.decided, every));
         let timers = self.liveness.timers().chain(births).chain(replan);
         let timers = timers.chain(self.since.iter().map(ends));
         timers.filter(|&timer| timer > self.decided).min()

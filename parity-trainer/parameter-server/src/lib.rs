@@ -53,8 +53,8 @@ pub use filter::{
 };
 pub use ids::{ArrayId, Clock, Epoch, Key, NodeId, Peer, RequestId, Seq, TransferId, WorkerId};
 pub use load::{
-    LoadPlan, Plan, RowTimes, ServedBy, Servers, ServiceModel, ServiceTime, Shards, estimates,
-    medians, plan,
+    LoadPlan, Plan, RowTimes, ServedBy, Servers, ServiceModel, ServiceTime, Shards, StepTimes,
+    estimates, median, medians, plan,
 };
 pub use message::{
     Answer, Members, Message, Operation, Pull, PullReply, Push, Refusal, Replicate, Request, Rows,

@@ -39,6 +39,10 @@ const CHANCE: f64 = 3.0;
 /// Observations before an estimate, by weight.
 const LEAST: f64 = 4.0;
 
+/// Rank, in hundredths of standard deviations, that steps of the same times have by chance once in a
+/// hundred trials.
+const SURE: u64 = 258;
+
 /// Rows, and the seconds that they took.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct RowTimes {
@@ -180,13 +184,53 @@ pub struct LoadPlan {
     /// Standbys that have shards, or are to have some.
     #[serde(default)]
     pub standbys: BTreeSet<NodeId>,
-    /// It is an earlier one: the one after it has saved nothing.
+    /// It is an earlier one: under the one after it steps were longer.
     #[serde(default)]
     pub taken_back: bool,
-    /// Shards that it moved, and the time of the slowest server before and after, as predicted.
+    /// Shards that it moved, and the time of the slowest server before and after, as predicted; of
+    /// one that was taken back, medians of steps.
     pub moved: usize,
     pub before_us: u64,
     pub after_us: u64,
+}
+
+/// Medians of a training's steps before the last load plan and under it, and the rank test of them
+/// (Mann and Whitney).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct StepTimes {
+    pub before_us: u64,
+    pub after_us: u64,
+    /// Hundredths of standard deviations by which steps rank as longer than before.
+    pub rank: i64,
+}
+
+impl StepTimes {
+    /// Compares steps, of which there are some of both.
+    pub fn compare(before: &[Duration], after: &[Duration]) -> Self {
+        let median = |times: &[Duration]| median(times).map_or(0, |time| time.as_micros() as u64);
+        let pairs = after.iter().flat_map(|time| before.iter().map(move |other| time.cmp(other)));
+        let longer: i64 = pairs.map(|order| order as i64).sum();
+        let (n, m) = (before.len() as f64, after.len() as f64);
+        let deviation = (n * m * (n + m + 1.0) / 3.0).sqrt();
+        let rank = (longer as f64 / deviation * 100.0) as i64;
+        Self { before_us: median(before), after_us: median(after), rank }
+    }
+
+    /// Returns the part by which steps have become longer, below zero for shorter, if that is no
+    /// chance.
+    pub(crate) fn change(self) -> Option<f64> {
+        let change = self.after_us as f64 / self.before_us.max(1) as f64 - 1.0;
+        (self.rank.unsigned_abs() > SURE && self.rank.signum() as f64 == change.signum())
+            .then_some(change)
+    }
+}
+
+/// Returns the median; of an even number the greater one.
+pub fn median<T: Ord>(times: impl IntoIterator<Item = T>) -> Option<T> {
+    let mut sorted = Vec::from_iter(times);
+    sorted.sort_unstable();
+    let middle = sorted.len() / 2;
+    sorted.into_iter().nth(middle)
 }
 
 /// Returns the median of what workers say of each server.
@@ -197,10 +241,6 @@ pub fn medians(
     for (node, time) in told {
         all.entry(node).or_default().push(time);
     }
-    let median = |mut times: Vec<ServiceTime>| {
-        times.sort_unstable();
-        times.get(times.len() / 2).copied()
-    };
     all.into_iter().filter_map(|(node, times)| Some((node, median(times)?))).collect()
 }
 

@@ -106,13 +106,9 @@ impl Timing {
         self.heartbeat.saturating_mul(Self::MISSED)
     }
 
-    /// Wait before the second attempt to connect; it doubles with each further one.
+    /// Wait before the second attempt to connect; it doubles with each, up to [`Self::silence`].
     pub(super) fn first_backoff(self) -> Duration {
         self.heartbeat / 10
-    }
-
-    pub(super) const fn longest_backoff(self) -> Duration {
-        self.heartbeat.saturating_mul(5)
     }
 
     pub(super) fn heartbeats(self) -> Interval {

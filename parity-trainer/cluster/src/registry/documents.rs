@@ -46,6 +46,7 @@ pub(crate) fn report_key(by: Member, report: &Report) -> String {
             return format!("reports/{}/service/{}", member_name(by), node.0);
         }
         Report::Pace(_) => return format!("reports/{}/pace", member_name(by)),
+        Report::Steps(..) => return format!("reports/{}/steps", member_name(by)),
         Report::Propose(hand_over) => ("propose", hand_over.at),
         Report::Lost(at) => ("lost", *at),
     };

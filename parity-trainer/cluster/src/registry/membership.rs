@@ -217,7 +217,7 @@ impl Keeper {
             Some(Report::Propose(hand_over)) => is_there(hand_over.at),
             Some(Report::Lost(at)) => is_there(at),
             Some(Report::Service(node, _)) => view.servers.contains_key(&node),
-            Some(Report::Pace(_)) | None => true,
+            Some(Report::Pace(_) | Report::Steps(..)) | None => true,
         };
         self.kept.send_if_modified(|kept| {
             let before = kept.len();

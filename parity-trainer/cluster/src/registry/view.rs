@@ -5,7 +5,7 @@ use std::fmt;
 
 use parapet_parameter_server::{
     ArrayId, Clock, ClusterState, HandOver, KeyRange, LoadPlan, NodeId, Peer, Routing, ServiceTime,
-    ShardRef, WorkerId, medians,
+    ShardRef, StepTimes, WorkerId, medians,
 };
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +54,8 @@ pub enum Report {
     Pace(u64),
     /// A server's service time, as this process measures it.
     Service(NodeId, ServiceTime),
+    /// Steps of the training under the routing table of this revision.
+    Steps(Revision, StepTimes),
 }
 
 /// Longer times are nonsense: of a part of a step, of a row and of none.
@@ -211,7 +213,13 @@ impl View {
                 }
                 (_, Report::Propose(hand_over)) => cluster.proposals.extend([hand_over]),
                 (Member::Server(node), Report::Lost(at)) => cluster.lost.extend([(node, at)]),
-                (_, Report::Lost(_) | Report::Pace(_) | Report::Service(..)) => {}
+                (_, Report::Steps(table, steps)) if table == self.table.revision => {
+                    cluster.steps = Some(steps);
+                }
+                (
+                    _,
+                    Report::Lost(_) | Report::Pace(_) | Report::Service(..) | Report::Steps(..),
+                ) => {}
             }
         }
         cluster

@@ -19,6 +19,7 @@ mod session;
 mod stale;
 mod start;
 mod state;
+mod steps;
 
 pub use changes::MembershipChange;
 pub use deal::Deal;

@@ -90,7 +90,9 @@ fn decide(view: &View, report: Report) -> Option<View> {
                 next.servers.remove(&node);
             }
         }
-        Report::Lost(_) | Report::Pace(_) | Report::Service(..) => return None,
+        Report::Lost(_) | Report::Pace(_) | Report::Service(..) | Report::Steps(..) => {
+            return None;
+        }
     }
     (next != *view).then_some(next)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::{Clock, NodeId, Route, RowTimes, ServedBy, ShardRef};
+use crate::{Clock, NodeId, Route, RowTimes, ServedBy, ShardRef, median};
 
 #[derive(Debug, Default)]
 pub(super) struct Served {
@@ -69,9 +69,7 @@ impl Served {
         let served = std::mem::take(&mut self.nodes).into_iter();
         let served = served.map(|(node, Times { pushed, pulled, sent, copied, .. })| {
             let logged: u64 = copied.keys().map(|shard| shard.range.len()).sum();
-            let mut copied = Vec::from_iter(copied.into_values());
-            copied.sort_unstable();
-            let copied = copied.get(copied.len() / 2).copied().unwrap_or_default();
+            let copied = median(copied.into_values()).unwrap_or_default();
             let timed = pulled.count + logged;
             let count = timed + if timed > 0 { sent } else { 0 };
             let read = RowTimes { count, took: pulled.took + copied };

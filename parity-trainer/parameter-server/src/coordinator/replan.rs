@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{ClusterState, Coordinator};
 use crate::load::{Plan, Servers, plan};
-use crate::{LoadPlan, NodeId, Routing, next_step};
+use crate::{LoadPlan, NodeId, Routing, StepTimes, median, next_step};
 
 /// Part by which servers' times may differ by chance when shards have stood still for as long as
 /// the wait between plans. It falls with the root of the time.
@@ -17,32 +17,34 @@ const CHANCE: f64 = 0.3;
 const GAIN: f64 = 0.05;
 pub(super) const GAIN_SECONDS: f64 = 3e-3;
 
-/// Part of the slowest server's time that a plan must really have saved, or it is taken back. One
-/// that only tries a server may take so many times as long.
+/// Part by which steps must be shorter under a plan for it to count as good; and by which they must
+/// be longer for it to be taken back, as moves back cost as much.
 const HELPED: f64 = 0.02;
-const TRIES: f64 = 1.1;
+const HARMED: f64 = 0.05;
+
+/// Times the slowest server's time of before, from which it has become slower by itself.
+const SLOWER: f64 = 1.1;
 
 /// Times the slowest server's time of before, from which the load counts as another one.
 const CHANGED: f64 = 1.25;
 
-/// Times the wait between plans: each that is taken back makes it longer, until the load changes.
+/// Factor by which each plan makes the wait for the next one longer, until steps are shorter or the
+/// load changes; and the most plans for which it does.
 const PATIENCE: u32 = 4;
-const MOST_PATIENCE: u32 = 64;
+const MOST_PLANS: u32 = 3;
 
 /// Times the wait between plans for which servers with shards may be unknown.
 const UNKNOWN: u32 = 5;
 
-/// Times the wait between plans after which the load is looked at again.
-const LOOKS: [u32; 8] = [1, 2, 4, UNKNOWN, 8, 16, 32, MOST_PATIENCE];
-
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct LoadMemory {
     /// When shards moved last, or this leader began.
     still: Option<Duration>,
     /// The slowest server's time when it was looked at last.
     slowest: f64,
     unproven: Option<Unproven>,
-    patience: u32,
+    /// Plans that make the wait longer.
+    plans: u32,
     /// Times at which standbys were taken in.
     pub(super) tried: BTreeMap<NodeId, Duration>,
 }
@@ -51,59 +53,43 @@ pub(super) struct LoadMemory {
 #[derive(Debug, Clone)]
 struct Unproven {
     earlier: LoadPlan,
-    /// The shards as they were before it.
+    /// The shards as they were before it, and the slowest server's time.
     shards: Vec<(u64, Vec<NodeId>)>,
-    /// The slowest server's time before it, and how long it may take now.
     before: f64,
-    limit: f64,
-    /// Part of the time that it is to save.
-    gain: f64,
-}
-
-impl Default for LoadMemory {
-    fn default() -> Self {
-        let (slowest, tried) = (0.0, BTreeMap::new());
-        Self { still: None, slowest, unproven: None, patience: 1, tried }
-    }
+    plans: u32,
 }
 
 impl LoadMemory {
-    /// The moments at which a plan may be due.
-    pub(super) fn timers(&self, every: Duration) -> impl Iterator<Item = Duration> {
-        self.still.into_iter().flat_map(move |still| LOOKS.map(|times| still + every * times))
+    /// The next moment at which a plan may be due.
+    pub(super) fn timer(&self, now: Duration, every: Duration) -> Option<Duration> {
+        let waits = |still| now.saturating_sub(still).div_duration_f64(every) as u32;
+        self.still.map(|still| still + every * waits(still).saturating_add(1))
     }
 
-    /// Takes in how long the slowest server takes now. Returns the plan before the last one if that
-    /// turned out to save nothing; but not if the load has changed since, so that it would be slow
-    /// now, too. What the plan was to save must be more than chance, or it is looked at again.
+    /// Takes in how long the slowest server takes now, and steps. Returns the plan before the last
+    /// one if steps are longer since; but not if the load has changed, so that they would be with
+    /// that one, too.
     fn judge(
         &mut self,
         now: Duration,
-        chance: f64,
+        steps: Option<StepTimes>,
         slowest: f64,
         servers: &Servers,
     ) -> Option<LoadPlan> {
-        let is_changed = slowest > std::mem::replace(&mut self.slowest, slowest) * CHANGED;
-        let is_another_load =
-            |plan: &Unproven| slowest.min(servers.slowest(&plan.shards)) > plan.before * CHANGED;
-        let limit = |plan: &Unproven| match chance <= plan.gain {
-            true => plan.limit,
-            false => plan.limit * (1.0 + chance),
-        };
-        let is_good = |plan: &Unproven| slowest <= limit(plan) || is_another_load(plan);
-        let is_judged = |plan: &mut Unproven| chance <= plan.gain || !is_good(plan);
-        let last = self.unproven.take_if(is_judged);
-        let had_plan = last.is_some();
-        let Some(Unproven { earlier, before, .. }) = last.filter(|plan| !is_good(plan)) else {
-            if is_changed || had_plan {
-                self.patience = 1;
-            }
+        if slowest > std::mem::replace(&mut self.slowest, slowest) * CHANGED {
+            self.plans = 0;
+        }
+        let change = steps?.change()?;
+        let is_known = |_: &mut Unproven| !(-HELPED..HARMED).contains(&change);
+        let Unproven { earlier, shards, before, plans } = self.unproven.take_if(is_known)?;
+        if change < 0.0 || slowest.min(servers.slowest(&shards)) > before * SLOWER {
+            self.plans = 0;
             return None;
-        };
-        self.patience = (self.patience * PATIENCE).min(MOST_PATIENCE);
+        }
+        self.plans = plans + 1;
         self.still = Some(now);
-        let (before_us, after_us) = (micros(slowest), micros(before));
-        Some(LoadPlan { taken_back: true, before_us, after_us, ..earlier })
+        let StepTimes { before_us, after_us, .. } = steps?;
+        Some(LoadPlan { taken_back: true, before_us: after_us, after_us: before_us, ..earlier })
     }
 }
 
@@ -145,8 +131,8 @@ impl Coordinator {
         let shards = routes.iter().map(|route| (route.range.len(), route.chain.clone()));
         let shards = Vec::from_iter(shards);
         let chance = CHANCE * every.div_duration_f64(still).sqrt();
-        let taken_back = self.load.judge(now, chance, servers.slowest(&shards), &servers);
-        if taken_back.is_some() || still < every * self.load.patience {
+        let taken_back = self.load.judge(now, cluster.steps, servers.slowest(&shards), &servers);
+        if taken_back.is_some() || still < every * PATIENCE.pow(self.load.plans.min(MOST_PLANS)) {
             return taken_back;
         }
         let plan = plan(&shards, &servers, |before, after| {
@@ -158,16 +144,12 @@ impl Coordinator {
             .or_else(|| self.let_go(cluster, live, &shards))?;
         let Plan { before, after, .. } = plan;
         self.load.still = Some(now);
-        let helped = before * (1.0 - HELPED);
-        let limit = match standbys == cluster.plan.standbys {
-            true if after < helped => helped,
-            true => after * TRIES,
-            false => before * TRIES,
-        };
         let moved = shards.iter().zip(&plan.chains).filter(|((_, old), new)| old != *new).count();
         let earlier = cluster.plan.clone();
-        let gain = GAIN.max(1.0 - after / before);
-        self.load.unproven = Some(Unproven { earlier, shards, before, limit, gain });
+        let plans = self.load.plans;
+        // One that only tries a server saves nothing yet.
+        self.load.plans += u32::from(after < before * (1.0 - GAIN));
+        self.load.unproven = Some(Unproven { earlier, shards, before, plans });
         let chains = routes.iter().zip(plan.chains);
         let chains = chains.map(|(route, chain)| (route.array, route.range, chain)).collect();
         let (before_us, after_us) = (micros(before), micros(after));
@@ -208,9 +190,7 @@ impl Coordinator {
         live: &BTreeSet<NodeId>,
     ) -> Option<Servers> {
         let services = &cluster.services;
-        let mut known = Vec::from_iter(services.values().copied());
-        known.sort_unstable();
-        let usual = *known.get(known.len() / 2)?;
+        let usual = median(services.values().copied())?;
         let named = self.weights(cluster, live).into_keys();
         let time = |node| (node, services.get(&node).copied().unwrap_or(usual));
         let untried = live.iter().copied().filter(|node| !services.contains_key(node)).collect();

@@ -28,7 +28,8 @@ fn thousand_clusters_keep_every_invariant() {
     let first = failed[..failed.len().min(10)].join("\n");
     assert!(failed.is_empty(), "{} failed:\n{first}", failed.len());
     // The clusters were not idle.
-    const RARE: [(&str, usize); 3] = [("leave", 100), ("load plan", 200), ("standby", 100)];
+    const RARE: [(&str, usize); 4] =
+        [("leave", 100), ("load plan", 200), ("plan taken back", 100), ("standby", 100)];
     let events = [
         "crash",
         "partition",

@@ -102,7 +102,7 @@ impl Shared {
                 }
             }
             time::sleep(backoff).await;
-            backoff = (backoff * 2).min(timing.longest_backoff());
+            backoff = (backoff * 2).min(timing.silence());
         }
     }
 

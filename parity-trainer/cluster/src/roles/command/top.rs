@@ -78,8 +78,8 @@ fn render(registry: &str, view: &View, statuses: &Statuses) -> String {
     let [before, after] = [before_us, after_us].map(|micros| micros as f64 / 1e3);
     if taken_back {
         parts.push(format!(
-            "a move of ranges for load was taken back: the slowest server took {before:.1} ms a \
-             step, {after:.1} before it\n"
+            "a move of ranges for load was taken back: steps took {before:.1} ms after it, \
+             {after:.1} before\n"
         ));
     } else if moved > 0 {
         parts.push(format!(

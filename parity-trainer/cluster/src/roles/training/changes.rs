@@ -9,6 +9,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
+use parapet_parameter_server::median;
+
 use crate::registry::Member;
 
 /// Undisturbed steps whose median is what a step usually takes.
@@ -73,16 +75,14 @@ impl Changes {
             self.open = Some((change, AFTER));
         }
         let Some(took) = took else { return };
-        let mut sorted = Vec::from_iter(self.usual.iter().copied());
-        sorted.sort_unstable();
         let Some((mut change, left)) = self.open.take() else {
             self.usual.truncate(USUAL - 1);
             self.usual.push_front(took);
             return;
         };
-        if let Some(&median) = sorted.get(sorted.len() / 2) {
-            change.usual = median;
-            change.lost += took.saturating_sub(median);
+        if let Some(usual) = median(self.usual.iter().copied()) {
+            change.usual = usual;
+            change.lost += took.saturating_sub(usual);
         }
         if let Some(fewer) = left.checked_sub(1) {
             self.open = Some((change, fewer));

@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use parapet_parameter_server::median;
 use serde::{Deserialize, Serialize};
 
 /// Steps whose median is the pace, and the least that it is told after.
@@ -34,9 +35,7 @@ pub enum Deal {
 /// Returns the process of each executor, by its place in `paces`: the one that has it done first.
 /// The first process always has one. A pace that is not known counts as the median of the others.
 pub(super) fn deal(executors: usize, paces: &[Option<u64>]) -> Vec<usize> {
-    let mut known = Vec::from_iter(paces.iter().copied().flatten());
-    known.sort_unstable();
-    let usual = known.get(known.len() / 2).copied().unwrap_or(1);
+    let usual = median(paces.iter().copied().flatten()).unwrap_or(1);
     // Each process's pace, and when it has one more part done.
     let mut ends = Vec::from_iter(paces.iter().map(|pace| {
         let pace = pace.unwrap_or(usual).max(1);
@@ -90,9 +89,7 @@ impl PaceMeter {
             Some(pace) => {
                 self.recent.truncate(STEPS - 1);
                 self.recent.push_front(pace);
-                let mut sorted = Vec::from_iter(self.recent.iter().copied());
-                sorted.sort_unstable();
-                let median = sorted.get(sorted.len() / 2).copied().unwrap_or_default();
+                let median = median(self.recent.iter().copied()).unwrap_or_default();
                 let is_far = |told: Duration| 4 * median > 5 * told || 5 * median < 4 * told;
                 let is_due = now >= self.told_at + EVERY && self.recent.len() >= LEAST;
                 (is_due && self.told.is_none_or(is_far)).then_some(median)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use parapet_parameter_server::{NodeId, ServedBy, ServiceModel, ServiceTime, estimates};
+use parapet_parameter_server::{NodeId, ServedBy, ServiceModel, ServiceTime, estimates, median};
 
 use crate::registry::Revision;
 
@@ -45,9 +45,7 @@ impl ServiceMeter {
         let is_changed = table != std::mem::replace(&mut self.table, table);
         if !is_changed && !is_moving {
             let pushes = served.iter().map(|served| served.pushed).filter(|rows| rows.count > 0);
-            let mut times = Vec::from_iter(pushes.map(|rows| rows.took));
-            times.sort_unstable();
-            let usual = times.get(times.len() / 2).copied().unwrap_or_default();
+            let usual = median(pushes.map(|rows| rows.took)).unwrap_or_default();
             for served in served {
                 let part = among_pushes(served.pushed.took, usual, own);
                 let logged = (served.logged as f64 * part) as u64;

@@ -16,6 +16,7 @@ use super::mirrored::Mirrored;
 use super::pulls::Pulls;
 use super::service::ServiceMeter;
 use super::stale::Stale;
+use super::steps::StepMeter;
 use super::{Job, hosts_of};
 use crate::node::{Pending, Pulled, TaskSpec, Worker};
 use crate::registry::{Member, Membership, Registry, RegistryError, Report, View};
@@ -67,6 +68,7 @@ pub struct Training {
     changes: Changes,
     pub(super) pace: PaceMeter,
     service: ServiceMeter,
+    steps: StepMeter,
     pub(super) since: Instant,
     /// It had nothing to do, so that its parameters may be older than the others'.
     is_idle: bool,
@@ -107,6 +109,7 @@ impl Training {
             changes: Changes::default(),
             pace: PaceMeter::default(),
             service: ServiceMeter::default(),
+            steps: StepMeter::default(),
             since: Instant::now(),
             is_idle: false,
             apart: None,
@@ -343,6 +346,8 @@ impl Training {
         let mut reports = Vec::from_iter(self.pace.end_step(now).map(Report::Pace));
         let view = self.view.borrow().clone();
         let table = (view.table.revision, !view.table.hand_overs.is_empty());
+        let steps = self.steps.end_step(now, table).filter(|_| self.leads());
+        reports.extend(steps.map(|steps| Report::Steps(table.0, steps)));
         let executors = [view.workers.workers.len(), self.own().len()];
         for (node, time) in self.service.observe(now, table, executors, &served) {
             match time {

@@ -118,6 +118,9 @@ impl Simulation {
         };
         let cluster = leading.cluster(&self.registry);
         let change = leading.coordinator.decide(now, &cluster);
+        let after_us = self.rng.random_range(500..2_000);
+        let rank = if after_us > 1_000 { 900 } else { -900 };
+        leading.cluster.steps = Some(StepTimes { before_us: 1_000, after_us, rank });
         for new in change.hand_overs.iter().filter(|new| !cluster.hand_overs.contains(new)) {
             // Otherwise the shard stands still for ever.
             assert!(cluster.servers.contains_key(&new.to), "{new:?} to none");
@@ -170,6 +173,9 @@ impl Simulation {
         }
         if leading.cluster.plan.standbys != change.plan.standbys {
             events.push("standby");
+        }
+        if change.plan.taken_back && !leading.cluster.plan.taken_back {
+            events.push("plan taken back");
         }
         leading.cluster.plan = change.plan;
         leading.revision += 1;
