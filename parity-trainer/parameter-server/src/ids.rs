@@ -33,7 +33,6 @@ number! {
     NodeId(u64) "server ";
     /// One life of a worker. Never used again: a worker that leaves and returns is a new one.
     WorkerId(u64) "worker ";
-    /// One array of parameters.
     ArrayId(u32) "array ";
     /// An iteration of a worker, from 1; 0 is before the first.
     Clock(u64) "clock ";

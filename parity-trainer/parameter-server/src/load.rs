@@ -43,7 +43,6 @@ const LEAST: f64 = 4.0;
 /// hundred trials.
 const SURE: u64 = 258;
 
-/// Rows, and the seconds that they took.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct RowTimes {
     pub count: u64,
@@ -115,19 +114,23 @@ impl ServiceModel {
         self.long.kinds = self.long.kinds.map(|sums| sums.map(|sum| sum * SETTLED));
     }
 
-    /// Takes in an observation of so many executors' steps, so long after the last one.
-    pub fn observe(&mut self, served: &ServedBy, executors: usize, after: Duration) {
+    /// Takes in an observation of so many executors' steps, so long after the last one. Returns true
+    /// if the server has changed.
+    pub fn observe(&mut self, served: &ServedBy, executors: usize, after: Duration) -> bool {
         let kept = |(least, time)| (-after.div_duration_f64(time)).exp().max(least);
         self.long.observe(served, executors, kept(MEMORY));
         self.recent.observe(served, executors, kept(RECENT));
         let nanos = self.long.nanos().into_iter().zip(self.recent.nanos());
         let sums = self.long.kinds.iter_mut().zip(self.recent.kinds);
+        let mut is_changed = false;
         for ((long, recent), (old, new)) in sums.zip(nanos) {
             let change = new.zip(old).map(|(new, old)| new / old);
             if change.is_some_and(|change| !(1.0 / CHANGED..CHANGED).contains(&change)) {
                 *long = recent;
+                is_changed = true;
             }
         }
+        is_changed
     }
 }
 
@@ -205,7 +208,6 @@ pub struct StepTimes {
 }
 
 impl StepTimes {
-    /// Compares steps, of which there are some of both.
     pub fn compare(before: &[Duration], after: &[Duration]) -> Self {
         let median = |times: &[Duration]| median(times).map_or(0, |time| time.as_micros() as u64);
         let pairs = after.iter().flat_map(|time| before.iter().map(move |other| time.cmp(other)));
@@ -258,7 +260,9 @@ mod tests {
         let mut model = ServiceModel::default();
         for &(pushed, read) in times {
             let served = ServedBy { node: NodeId(1), pushed, logged: 0, read };
-            (0..20).for_each(|_| model.observe(&served, 1, Duration::from_secs(1)));
+            for _ in 0..20 {
+                model.observe(&served, 1, Duration::from_secs(1));
+            }
         }
         model
     }
@@ -284,7 +288,9 @@ mod tests {
         let mut observe = |ms: u64, seconds: u64| {
             let (pushed, read) = (rows(100, ms), rows(0, 0));
             let served = ServedBy { node: NodeId(1), pushed, logged: 0, read };
-            (0..10 * seconds).for_each(|_| model.observe(&served, 1, Duration::from_millis(100)));
+            for _ in 0..10 * seconds {
+                model.observe(&served, 1, Duration::from_millis(100));
+            }
             let estimate = model.long.nanos()[0].unwrap() / 1e3;
             model.settle();
             estimate.round() as u64
@@ -320,13 +326,17 @@ mod tests {
             };
             let served =
                 ServedBy { node: NodeId(1), pushed, logged: logged.into(), read: rows(0, 0) };
-            (0..20).for_each(|_| model.observe(&served, 4, Duration::from_secs(1)));
+            for _ in 0..20 {
+                model.observe(&served, 4, Duration::from_secs(1));
+            }
             assert_eq!(estimates([(NodeId(1), &model)])[&NodeId(1)].push_ns, 100_000);
         }
         let log_alone =
             ServedBy { node: NodeId(1), pushed: rows(0, 0), logged: 9, read: rows(9, 3) };
         let mut model = ServiceModel::default();
-        (0..20).for_each(|_| model.observe(&log_alone, 4, Duration::from_secs(1)));
+        for _ in 0..20 {
+            model.observe(&log_alone, 4, Duration::from_secs(1));
+        }
         assert_eq!(model.long.nanos()[0], None);
     }
 

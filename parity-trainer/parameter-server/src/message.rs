@@ -180,7 +180,6 @@ pub struct Snapshot {
     /// The whole shard, under the epoch before the join.
     pub at: ShardRef,
     pub transfer: TransferId,
-    /// Number of the part, from 0.
     pub part: u32,
     /// The rows of one part of the range; they replace what the receiver has of that part.
     pub rows: Rows,
@@ -269,7 +268,6 @@ pub struct Answer {
     pub refusal: Option<Refusal>,
 }
 
-/// Everything that workers and servers say to one another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Message {
     /// Worker to head.

@@ -87,7 +87,6 @@ pub struct OptimiserConfig {
     /// Peak learning rate.
     pub learning_rate: f64,
     pub schedule: Schedule,
-    /// Steps that the schedule spans.
     pub steps: u64,
     /// Longest gradient; longer ones are scaled down to it. `None` for any.
     pub clip: Option<f64>,
@@ -135,9 +134,7 @@ pub fn norm(values: &[f32]) -> f64 {
 /// as the step would.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct TrainingRule {
-    /// The update of each step.
     pub rule: OptimiserConfig,
-    /// Steps that were done before it.
     pub done: u64,
     /// The first row that is not learned, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -27,7 +27,6 @@ const MAX_POINTS: u32 = 1 << 16;
 const SERVER: u64 = 1;
 const RANGE: u64 = 2;
 
-/// Distribution of ranges over servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placement {
     /// Places on the ring for each unit of a server's weight; at most 65,536 count. A server's

@@ -75,7 +75,6 @@ impl UpdateRule for Add {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Sgd {
     pub rate: f32,
-    /// Weight of the L2 penalty.
     #[serde(default)]
     pub decay: f32,
 }
@@ -100,7 +99,6 @@ pub struct Momentum {
     pub rate: f32,
     /// Share of the velocity that is kept, 0 to 1.
     pub momentum: f32,
-    /// Weight of the L2 penalty.
     pub decay: f32,
 }
 
@@ -132,9 +130,7 @@ impl UpdateRule for Momentum {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Adam {
     pub rate: f32,
-    /// Share of the first moment that is kept.
     pub beta1: f32,
-    /// Share of the second moment that is kept.
     pub beta2: f32,
     /// Added to the denominator.
     pub epsilon: f32,
@@ -222,7 +218,6 @@ pub struct Ftrl {
     pub beta: f32,
     /// Weight of the L1 penalty: makes weights exactly 0.
     pub l1: f32,
-    /// Weight of the L2 penalty.
     pub l2: f32,
 }
 

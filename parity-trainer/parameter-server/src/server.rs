@@ -197,7 +197,6 @@ impl Context {
         self.send(to, Message::Answer(answer));
     }
 
-    /// Microseconds since something was received.
     fn held_us(&self, received: Duration) -> u32 {
         u32::try_from(self.now.saturating_sub(received).as_micros()).unwrap_or(u32::MAX)
     }

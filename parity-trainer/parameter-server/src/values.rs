@@ -93,7 +93,6 @@ impl<T: Clone> Shared<T> {
 }
 
 impl<T: bytemuck::NoUninit> Shared<T> {
-    /// The window's bytes, as they lie in memory.
     pub fn as_bytes(&self) -> &[u8] {
         bytemuck::cast_slice(self)
     }

@@ -12,7 +12,6 @@ use crate::registry::{self, Report, View};
 pub trait Reporter: fmt::Debug + Send + Sync {
     fn report(&self, report: Report);
 
-    /// It is no longer so.
     fn retract(&self, report: Report);
 }
 

@@ -28,10 +28,10 @@ const SLOWER: f64 = 1.1;
 /// Times the slowest server's time of before, from which the load counts as another one.
 const CHANGED: f64 = 1.25;
 
-/// Factor by which each plan makes the wait for the next one longer, until steps are shorter or the
-/// load changes; and the most plans for which it does.
+/// Factor by which each plan after the first makes the wait for the next one longer, until steps
+/// are shorter or the load changes; and the most plans for which it does.
 const PATIENCE: u32 = 4;
-const MOST_PLANS: u32 = 3;
+const MOST_PLANS: u32 = 4;
 
 /// Times the wait between plans for which servers with shards may be unknown.
 const UNKNOWN: u32 = 5;
@@ -86,7 +86,7 @@ impl LoadMemory {
             self.plans = 0;
             return None;
         }
-        self.plans = plans + 1;
+        self.plans = plans.max(1) + 1;
         self.still = Some(now);
         let StepTimes { before_us, after_us, .. } = steps?;
         Some(LoadPlan { taken_back: true, before_us: after_us, after_us: before_us, ..earlier })
@@ -132,7 +132,8 @@ impl Coordinator {
         let shards = Vec::from_iter(shards);
         let chance = CHANCE * every.div_duration_f64(still).sqrt();
         let taken_back = self.load.judge(now, cluster.steps, servers.slowest(&shards), &servers);
-        if taken_back.is_some() || still < every * PATIENCE.pow(self.load.plans.min(MOST_PLANS)) {
+        let patience = PATIENCE.pow(self.load.plans.clamp(1, MOST_PLANS) - 1);
+        if taken_back.is_some() || still < every * patience {
             return taken_back;
         }
         let plan = plan(&shards, &servers, |before, after| {

@@ -48,7 +48,6 @@ impl Kkt {
 /// The format in which a push's numbers are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Precision {
-    /// 32-bit floats, exact.
     #[default]
     F32,
     /// The upper half of a 32-bit float: its range, 8 bits of precision.

@@ -148,7 +148,6 @@ struct Search<'a> {
 struct Move {
     shard: usize,
     chain: Vec<NodeId>,
-    /// The servers' work after it.
     work: Work,
     score: f64,
 }

@@ -10,7 +10,6 @@ use crate::{
     Refusal, Request, Route, Routing, Seq, ShardRef, Store,
 };
 
-/// By array and first key.
 pub(super) type Held = BTreeMap<(ArrayId, Key), Replica>;
 
 pub(super) struct Shards {

@@ -21,14 +21,12 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Time after which a process without executors tells half its pace, so that it is tried again.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Dealing of executors to processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Deal {
     /// By their pace, so that all take as long.
     #[default]
     ByPace,
-    /// In turn.
     Evenly,
 }
 

@@ -31,19 +31,19 @@ pub(super) struct ServiceMeter {
 }
 
 impl ServiceMeter {
-    /// Takes in what a step of so many executors, and so many here, was served. Returns what is to be
-    /// told, as it has changed; nothing of a server that is not known any longer. What is seen while
-    /// shards move does not count, as copies make servers slow; and with each routing table all is
-    /// told again.
+    /// Takes in what a step of so many executors, and so many here, was served; not while shards
+    /// move, as copies make servers slow. Returns what is to be told, with each routing table anew,
+    /// nothing of a server that is not known any longer; and true if a server has changed.
     pub(super) fn observe(
         &mut self,
         now: Duration,
         (table, is_moving): (Revision, bool),
         [executors, own]: [usize; 2],
         served: &[ServedBy],
-    ) -> Vec<(NodeId, Option<ServiceTime>)> {
-        let is_changed = table != std::mem::replace(&mut self.table, table);
-        if !is_changed && !is_moving {
+    ) -> (Vec<(NodeId, Option<ServiceTime>)>, bool) {
+        let is_other_table = table != std::mem::replace(&mut self.table, table);
+        let mut is_changed = false;
+        if !is_other_table && !is_moving {
             let pushes = served.iter().map(|served| served.pushed).filter(|rows| rows.count > 0);
             let usual = median(pushes.map(|rows| rows.took)).unwrap_or_default();
             for served in served {
@@ -53,7 +53,7 @@ impl ServiceMeter {
                 let new = || Measured { told_at: now, ..Measured::default() };
                 let measured = self.servers.entry(served.node).or_insert_with(new);
                 let after = now.saturating_sub(measured.seen_at);
-                measured.model.observe(served, executors, after);
+                is_changed |= measured.model.observe(served, executors, after);
                 measured.seen_at = now;
             }
         }
@@ -61,7 +61,7 @@ impl ServiceMeter {
         let mut news = Vec::new();
         self.servers.retain(|&node, measured| {
             let is_known = now < measured.seen_at + RETRY;
-            if is_changed || !is_known {
+            if is_other_table || !is_known {
                 news.extend(measured.told.map(|_| (node, None)));
                 measured.model.settle();
                 (measured.told, measured.told_at) = (None, now);
@@ -70,7 +70,7 @@ impl ServiceMeter {
             }
             is_known
         });
-        news
+        (news, is_changed)
     }
 }
 
@@ -116,7 +116,7 @@ mod tests {
         for now in 0..60 {
             let served = [served(1, 10), served(2, if now < 20 { 10 } else { 80 })];
             let served = if now < 40 { &served[..] } else { &served[..1] };
-            for (node, time) in meter.observe(second(now), table, [1; 2], served) {
+            for (node, time) in meter.observe(second(now), table, [1; 2], served).0 {
                 told.push((now, node.0, time.map_or(0, |time| time.push_ns / 1000)));
             }
         }
@@ -128,7 +128,7 @@ mod tests {
         assert!(last.is_some_and(|us| us > 550), "{told:?}");
         assert_eq!(told.last(), Some(&(59, 2, 0)), "{told:?}");
         let mut look = |now, is_moving, served: &[ServedBy]| {
-            meter.observe(second(now), (Revision(2), is_moving), [1; 2], served)
+            meter.observe(second(now), (Revision(2), is_moving), [1; 2], served).0
         };
         assert_eq!(look(60, true, &[]), [(NodeId(1), None)], "under another table");
         assert_eq!(look(61, true, &[served(1, 900)]), [], "a copy is on its way");

@@ -346,10 +346,11 @@ impl Training {
         let mut reports = Vec::from_iter(self.pace.end_step(now).map(Report::Pace));
         let view = self.view.borrow().clone();
         let table = (view.table.revision, !view.table.hand_overs.is_empty());
-        let steps = self.steps.end_step(now, table).filter(|_| self.leads());
-        reports.extend(steps.map(|steps| Report::Steps(table.0, steps)));
         let executors = [view.workers.workers.len(), self.own().len()];
-        for (node, time) in self.service.observe(now, table, executors, &served) {
+        let (news, is_changed) = self.service.observe(now, table, executors, &served);
+        let steps = self.steps.end_step(now, table, is_changed).filter(|_| self.leads());
+        reports.extend(steps.map(|steps| Report::Steps(table.0, steps)));
+        for (node, time) in news {
             match time {
                 Some(time) => reports.push(Report::Service(node, time)),
                 None => self.membership.retract(Report::Service(node, ServiceTime::default())),
