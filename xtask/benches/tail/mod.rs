@@ -171,7 +171,7 @@ fn changed(variant: &Variant) -> Result<String> {
     let (file, code) = ("loadgen/experiments/tail.toml", (*k, *r));
     let mut text = variant.faults.replace(&shell()?.read_file(file)?)?;
     // Groups with few members have one row of two, where two late queries in a thousand are lost.
-    let flush_after = if *r > 1 { 8 } else { 6 };
+    let flush_after = if *r > 1 { 10 } else { 6 };
     for (from, to) in [
         ("flush_after_ms = 6", format!("flush_after_ms = {flush_after}")),
         ("redundant = 6", format!("redundant = {redundant}\nslots = {batch}")),

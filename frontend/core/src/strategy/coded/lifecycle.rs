@@ -126,11 +126,11 @@ impl<I, O> Coded<I, O> {
         let congested = core.is_congested(self.config.shed_above);
         let mut encoded = false;
         let CodedConfig { k, r, decoding, .. } = self.config;
-        let own = group.members.iter().filter(|member| member.query.is_some()).count();
+        let is_own = |member: &&Member<I, O>| member.query.is_some();
+        let own = group.members.iter().filter(is_own).count();
         // Each parity output of a slot code answers all: a group with fillers has its share, of
-        // rows in turn, and the rest of a row in as many of k groups.
-        let share = (own * r + self.sealed as usize % k) / k;
-        let wanted = if decoding.needs_siblings() { r } else { share.max(1) };
+        // rows in turn.
+        let wanted = if decoding.needs_siblings() { r } else { (own * r).div_ceil(k) };
         for (row_state, row) in group.rows.iter_mut().zip((0u8..).map(Row)) {
             if (self.sealed + u64::from(row.0)) % r as u64 >= wanted as u64 {
                 *row_state = Parity::Dead;
