@@ -148,6 +148,31 @@ fn with_slots_lone_queries_ask_the_rows_in_turn() {
     assert_eq!(asked, [0, 1, 0, 1, 0]);
 }
 
+/// One instance of row 0 is down, the other has a request that does not end.
+#[test]
+fn with_slots_lone_queries_ask_a_row_with_a_free_instance() {
+    let mut harness = coded_with(slots_config(2, 2));
+    let [one, other] = harness.pair();
+    harness.compute();
+    for query in [one, other] {
+        harness.complete_client(query, None);
+    }
+    harness.set_up(instance(1, 1), false);
+    let mut asked = Vec::new();
+    for _ in 0..3 {
+        let lone = harness.query();
+        harness.advance(FLUSH_AFTER);
+        asked.extend(harness.encodes.iter().map(|encode| encode.row.0));
+        harness.compute();
+        harness.complete_client(lone, None);
+        let row_1 = instance(2, 0).pool;
+        while let Some(at) = harness.sent.iter().position(|sent| sent.instance.pool == row_1) {
+            harness.complete(at, None);
+        }
+    }
+    assert_eq!(asked, [1, 1, 1]);
+}
+
 #[test]
 fn with_slots_the_request_of_a_member_that_gave_up_is_withdrawn() {
     let mut harness = coded_with(slots_config(2, 1));

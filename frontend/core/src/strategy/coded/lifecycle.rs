@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use super::group::{Group, Member, Status};
 use super::key::Answered;
 use super::{Coded, CodedConfig};
+use crate::pool::Pool;
 use crate::stats::Fate;
 use crate::strategy::parity::Parity;
 use crate::timers::Timer;
@@ -126,13 +128,17 @@ impl<I, O> Coded<I, O> {
         let congested = core.is_congested(self.config.shed_above);
         let mut encoded = false;
         let CodedConfig { k, r, decoding, .. } = self.config;
-        let is_own = |member: &&Member<I, O>| member.query.is_some();
-        let own = group.members.iter().filter(is_own).count();
+        let own = group.members.iter().filter(|member| member.query.is_some()).count();
         // Each parity output of a slot code answers all: a group with fillers has its share, of
-        // rows in turn.
+        // rows with a free instance, in turn.
         let wanted = if decoding.needs_siblings() { r } else { (own * r).div_ceil(k) };
+        let is_free =
+            |row| core.pool(self.config.parity_pool(row)).is_some_and(Pool::has_free_slot);
+        let turn = |row: Row| (self.sealed + u64::from(row.0)) % r as u64;
+        let mut chosen: SmallVec<[Row; 4]> = (0..r).map(|row| Row(row as u8)).collect();
+        chosen.sort_by_key(|&row| (!is_free(row), turn(row)));
         for (row_state, row) in group.rows.iter_mut().zip((0u8..).map(Row)) {
-            if (self.sealed + u64::from(row.0)) % r as u64 >= wanted as u64 {
+            if !chosen.iter().take(wanted).any(|&one| one == row) {
                 *row_state = Parity::Dead;
                 continue;
             }
